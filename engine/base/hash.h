@@ -1,0 +1,40 @@
+// xxh3, 64 and 128 bits, streaming. Not cryptographic: finds damage and differences, not malice.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace zinf {
+
+std::uint64_t xxh3_64(const void* data, std::size_t bytes, std::uint64_t seed = 0);
+
+// xxh3_64 with seed 0 of bytes that come in parts.
+class PartsHasher {
+ public:
+  PartsHasher() { reset(); }
+  void reset();
+  void update(const void* data, std::size_t bytes);
+  std::uint64_t digest() const;
+
+ private:
+  alignas(64) std::byte state_[576];
+};
+
+// Streaming 128-bit hash; hex() gives 32 lower-case digits and may be called once all data is in.
+class Hasher {
+ public:
+  Hasher();
+  ~Hasher();
+  Hasher(Hasher&&) noexcept;
+  Hasher& operator=(Hasher&&) noexcept;
+  void update(const void* data, std::size_t bytes);
+  std::string hex() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace zinf

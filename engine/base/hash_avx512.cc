@@ -1,0 +1,9 @@
+#if defined(__x86_64__)
+#include "engine/base/hash_body.h"
+
+namespace zinf {
+
+const HashKernels& avx512_hash_kernels() { return kKernels; }
+
+}  // namespace zinf
+#endif

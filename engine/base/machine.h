@@ -1,0 +1,32 @@
+// What this process may use, asked from the machine: cores by affinity and cgroup, memory by cgroup
+// and /proc.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "engine/base/bytes.h"
+
+namespace zinf {
+
+// Processors in the affinity mask, cut by the cgroup's CPU quota; at least 1.
+int usable_cores();
+// The same with each physical core counted once: the threads that compute and optimizer take. What
+// they leave, second hardware threads and time in which they wait, is for I/O and data preparation.
+int usable_physical_cores();
+// How many physical cores these processors are on, by cpuN/topology/thread_siblings_list in this
+// folder. A processor without that file counts as a core.
+int count_physical_cores(std::span<const int> processors, const std::string& folder);
+// The smaller of MemAvailable and what the cgroup (v1 or v2) still allows.
+Bytes usable_memory();
+// The cgroup's limit, or physical memory when there is none.
+Bytes memory_limit();
+// Resident set of this process now, and its peak (VmRSS, VmHWM), reserved huge pages included.
+Bytes resident_bytes();
+Bytes peak_resident_bytes();
+// As /proc/cpuinfo calls it; "unknown processor".
+std::string processor_name();
+// One line: processor name, cores, memory, kernel.
+std::string machine_line();
+
+}  // namespace zinf

@@ -1,0 +1,125 @@
+#include "engine/checkpoint/kept.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+#include "engine/base/error.h"
+#include "engine/base/str.h"
+#include "nvme/area_copy.h"
+#include "nvme/area_header.h"
+
+namespace zinf::checkpoint {
+
+namespace {
+
+constexpr const char* kEnding = ".zinf-area";
+
+std::string area_file(const std::string& drive, const std::string& area) {
+  return str(drive, "/", area, kEnding);
+}
+
+std::string partial(const std::string& area) { return area + "-partial"; }
+
+}  // namespace
+
+std::string KeptCheckpoints::area_name(const std::string& run_area, std::int64_t step) {
+  return str(run_area, "-kept-", step);
+}
+
+Manifest KeptCheckpoints::manifest(std::int64_t step) const {
+  const std::vector<std::int64_t> all = steps();
+  if (std::find(all.begin(), all.end(), step) == all.end()) {
+    std::string list;
+    for (const std::int64_t kept : all) list += str(list.empty() ? "" : ", ", kept);
+    throw Error(ErrorKind::kUsage, str("no checkpoint of step ", step, " is kept in ", folder_),
+                all.empty() ? "none is kept: see checkpoint.keep and checkpoint.keep_every"
+                            : str("kept are the steps ", list));
+  }
+  return manifests_.read(step);
+}
+
+KeptCheckpoints::Made KeptCheckpoints::make(const Manifest& live, const std::string& pages,
+                                            const std::vector<nvme::FileRange>& ranges,
+                                            const std::function<bool(Bytes done)>& go_on) const {
+  Manifest kept = live;
+  kept.area = area_name(live.area, live.step);
+  Made made;
+  made.cloned = true;
+  made.whole = true;
+  remove(live.step);
+  for (std::size_t drive = 0; drive < live.drives.size() && made.whole; ++drive) {
+    nvme::AreaCopyRequest request;
+    request.from = area_file(live.drives[drive], live.area);
+    request.to = area_file(live.drives[drive], partial(kept.area));
+    request.ranges.push_back({drive, 0, nvme::kAreaDataStart});  // the header
+    Bytes wanted = nvme::kAreaDataStart;
+    for (const nvme::FileRange& range : ranges) {
+      if (range.drive != drive) continue;
+      request.ranges.push_back(range);
+      wanted += range.bytes;
+    }
+    const Bytes before = made.bytes;
+    const nvme::AreaCopyResult copied =
+        nvme::copy_area(request, [&](Bytes done) { return go_on(before + done); });
+    made.bytes += copied.bytes;
+    made.cloned &= copied.cloned;
+    made.whole = copied.bytes == wanted;
+  }
+  if (!made.whole) {
+    for (const std::string& drive : live.drives)
+      ::unlink(area_file(drive, partial(kept.area)).c_str());
+    return made;
+  }
+  for (const std::string& drive : live.drives)
+    nvme::rename_durably(area_file(drive, partial(kept.area)), area_file(drive, kept.area));
+  manifests_.publish(kept, pages, std::numeric_limits<int>::max());
+  return made;
+}
+
+std::vector<std::int64_t> KeptCheckpoints::prune(std::int64_t newest, std::int64_t count) const {
+  std::vector<std::int64_t> dropped;
+  std::vector<std::int64_t> all = steps();
+  const auto later = std::upper_bound(all.begin(), all.end(), newest);
+  dropped.assign(later, all.end());
+  all.erase(later, all.end());
+  if (std::ssize(all) > count) dropped.insert(dropped.end(), all.begin(), all.end() - count);
+  for (const std::int64_t step : dropped) remove(step);
+  return dropped;
+}
+
+// The manifest goes first: without it the rest is nothing.
+void KeptCheckpoints::remove(std::int64_t step) const {
+  std::optional<Manifest> manifest;
+  try {
+    manifest = manifests_.read(step);
+  } catch (const Error&) {
+    // Absent or damaged: clean() finds its files by name.
+  }
+  manifests_.remove(step);
+  if (!manifest) return;
+  for (const std::string& drive : manifest->drives)
+    ::unlink(area_file(drive, manifest->area).c_str());
+}
+
+void KeptCheckpoints::clean(const std::string& run_area, const std::vector<std::string>& drives,
+                            bool all) const {
+  if (all) {
+    for (const std::int64_t step : steps()) remove(step);
+  }
+  std::set<std::string> known;
+  for (const std::int64_t step : steps()) known.insert(area_name(run_area, step) + kEnding);
+  for (const std::string& drive : drives) {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(drive, ignored)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with(run_area + "-kept-") && name.ends_with(kEnding) && !known.contains(name))
+        ::unlink(entry.path().c_str());
+    }
+  }
+}
+
+}  // namespace zinf::checkpoint

@@ -1,0 +1,139 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/bytes.h"
+#include "engine/checkpoint/kept.h"
+#include "engine/cli/command.h"
+#include "engine/model/float_convert.h"
+#include "engine/model/safetensors.h"
+#include "engine/train/stored_run.h"
+
+namespace zinf::cli {
+
+namespace {
+
+// L2 norm of a piece's master weights.
+double piece_norm(train::StoredRun& stored, int piece) {
+  const std::int64_t elements = stored.model().model.spec.pieces[piece].elements;
+  std::vector<float> master(static_cast<std::size_t>(step::StateAccess::kElements));
+  double sum = 0;
+  for (std::int64_t first = 0; first < elements; first += step::StateAccess::kElements) {
+    const std::int64_t count = std::min(step::StateAccess::kElements, elements - first);
+    stored.states().read_master(piece, stored.manifest().slot, first, count, master.data());
+    for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(master[i]) * master[i];
+  }
+  return std::sqrt(sum);
+}
+
+template <typename T>
+T at(const std::byte* raw, std::int64_t index) {
+  T value;
+  std::memcpy(&value, raw + static_cast<std::size_t>(index) * sizeof value, sizeof value);
+  return value;
+}
+
+double value_at(model::SafeType type, const std::byte* raw, std::int64_t index) {
+  switch (type) {
+    case model::SafeType::kBF16:
+      return model::from_bf16(at<std::uint16_t>(raw, index));
+    case model::SafeType::kF16:
+      return model::from_fp16(at<std::uint16_t>(raw, index));
+    case model::SafeType::kF64:
+      return at<double>(raw, index);
+    default:  // is_weight_type() holds
+      return at<float>(raw, index);
+  }
+}
+
+double tensor_norm(const model::SafetensorsFile& file, const model::SafeTensor& tensor) {
+  constexpr std::int64_t kElements = 1 << 16;
+  std::vector<std::byte> raw(kElements * sizeof(double));
+  double sum = 0;
+  for (std::int64_t first = 0; first < tensor.elements; first += kElements) {
+    const std::int64_t count = std::min(kElements, tensor.elements - first);
+    file.read(tensor, first, count, raw.data());
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double value = value_at(tensor.type, raw.data(), i);
+      sum += value * value;
+    }
+  }
+  return std::sqrt(sum);
+}
+
+// A model in safetensors: a folder or one file.
+int inspect_tensors(const std::vector<std::string>& files) {
+  Bytes all = 0;
+  for (const std::string& name : files) {
+    const model::SafetensorsFile file = model::SafetensorsFile::open(name);
+    std::cout << file.path() << "\n";
+    for (const model::SafeTensor& tensor : file.tensors()) {
+      std::printf(
+          "  %-48s %-5s %-20s %s", tensor.name.c_str(), std::string(name_of(tensor.type)).c_str(),
+          model::shape_text(tensor.shape).c_str(), format_bytes(tensor.end - tensor.begin).c_str());
+      if (is_weight_type(tensor.type)) std::printf("  norm %.6g", tensor_norm(file, tensor));
+      std::printf("\n");
+      all += tensor.end - tensor.begin;
+    }
+  }
+  std::cout << "in all " << format_bytes(all) << "\n";
+  return 0;
+}
+
+// The safetensors files that `path` is or holds, by name.
+std::vector<std::string> safetensors_in(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (path.ends_with(".safetensors")) return {path};
+  std::vector<std::string> files;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Run& run) {
+  struct Options {
+    std::string run;
+    std::optional<std::int64_t> step;
+  };
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("inspect", "say what a commit of a run holds");
+  command->add_option("RUN", options->run, "run folder, or a .safetensors file or folder of them")
+      ->required();
+  command->add_option("--step", options->step, "a kept checkpoint instead of the newest commit");
+  command->callback([options, &run] {
+    run = [options] {
+      const std::vector<std::string> tensors = safetensors_in(options->run);
+      if (!tensors.empty()) return inspect_tensors(tensors);
+      train::StoredRun stored(options->run, options->step);
+      const checkpoint::Manifest& manifest = stored.manifest();
+      std::cout << "step " << manifest.step << " of " << manifest.steps
+                << (manifest.finished ? ", finished" : "") << "\n"
+                << "format " << manifest.format << "\narea " << manifest.area << " on";
+      for (const std::string& drive : manifest.drives) std::cout << " " << drive;
+      std::cout << ", " << format_bytes(stored.tiers().nvme_bytes()) << "\n";
+      for (const std::int64_t step : checkpoint::KeptCheckpoints(options->run).steps())
+        std::cout << "kept step " << step << "\n";
+      const auto& pieces = stored.model().model.spec.pieces;
+      for (std::size_t p = 0; p < pieces.size(); ++p) {
+        std::printf("  %-24s %12lld parameters  norm %.6g%s\n", pieces[p].name.c_str(),
+                    static_cast<long long>(pieces[p].parameters),
+                    piece_norm(stored, static_cast<int>(p)), pieces[p].trainable ? "" : "  frozen");
+      }
+      return 0;
+    };
+  });
+}
+
+}  // namespace zinf::cli

@@ -1,0 +1,192 @@
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/str.h"
+#include "engine/checkpoint/kept.h"
+#include "engine/cli/command.h"
+#include "engine/cli/terminal.h"
+#include "engine/cli/verify_states.h"
+#include "engine/observe/summary.h"
+#include "engine/train/run_folder.h"
+#include "engine/train/train.h"
+
+namespace zinf::cli {
+
+namespace {
+
+struct Options {
+  std::string run;
+  std::optional<std::int64_t> step;  // a kept checkpoint; none: the newest commit
+  bool loss = false;
+  bool json = false;
+};
+
+struct Verdict {
+  std::int64_t step = 0;
+  StatesReport states;
+  step::StateAccess::Hashes hashes;
+  bool compared = false;  // with summary.json
+  std::vector<std::string> problems;
+};
+
+// Newer manifests than the one that reads whole, and a manifest that speaks of another run's area.
+void check_manifests(const std::string& folder, std::vector<std::string>& problems) {
+  const checkpoint::ManifestFolder::Found found = checkpoint::ManifestFolder(folder).find();
+  problems.insert(problems.end(), found.skipped.begin(), found.skipped.end());
+  if (!found.newest) return;  // StoredRun says so
+  const std::string expected = train::area_name(folder);
+  if (found.newest->area != expected) {
+    throw Error(ErrorKind::kFailed,
+                str(folder, "/manifest-", found.newest->step, ".json belongs to another run: it ",
+                    "names the area ", found.newest->area, ", this folder's is ", expected),
+                "put back this run's own manifest; or, if the run folder was moved, move it back");
+  }
+}
+
+// The summary tells the hash of the state that the run ended with.
+std::optional<observe::Summary> summary_of(const std::string& folder) {
+  std::ifstream in(folder + "/summary.json");
+  if (!in) return std::nullopt;
+  std::stringstream text;
+  text << in.rdbuf();
+  return observe::parse_summary(text.str());
+}
+
+void check_hashes(const std::string& folder, Verdict& verdict) {
+  const auto summary = summary_of(folder);
+  if (!summary || static_cast<std::int64_t>(summary->steps) != verdict.step ||
+      summary->state_hash.empty())
+    return;
+  verdict.compared = true;
+  if (summary->state_hash == verdict.hashes.state) return;
+  verdict.problems.push_back(
+      str("the state is not the one that the run ended with: summary.json "
+          "has state_hash ",
+          summary->state_hash, ", the area gives ", verdict.hashes.state));
+}
+
+Verdict examine(const std::string& folder, std::optional<std::int64_t> step) {
+  Verdict verdict;
+  if (!step) check_manifests(folder, verdict.problems);
+  train::StoredRun stored(folder, step);
+  const checkpoint::Manifest& manifest = stored.manifest();
+  if (stored.kept()) {
+    const std::string expected =
+        checkpoint::KeptCheckpoints::area_name(train::area_name(folder), manifest.step);
+    if (manifest.area != expected) {
+      verdict.problems.push_back(str("the manifest of the kept step ", manifest.step,
+                                     " belongs to another run: it names the area ", manifest.area,
+                                     ", this folder's is ", expected));
+    }
+  }
+  verdict.step = manifest.step;
+  ProgressLine progress;
+  double shown = 0;
+  verdict.states = verify_states(stored, [&](Bytes done, Bytes all) {
+    if (now_seconds() - shown < 0.1) return;
+    shown = now_seconds();
+    progress.show(str("verify: step ", manifest.step, ", ", format_bytes(done), " of ",
+                      format_bytes(all), " read"));
+  });
+  for (const std::string& problem : verdict.states.problems) verdict.problems.push_back(problem);
+  if (verdict.states.unreadable > 0) return verdict;  // nothing whole to hash
+  progress.show("verify: hashing the states");
+  verdict.hashes =
+      stored.states().hashes(manifest.version, manifest.slot, manifest.moments_are_zero);
+  progress.clear();
+  check_hashes(folder, verdict);
+  return verdict;
+}
+
+void print_json(const Verdict& verdict) {
+  nlohmann::ordered_json json;
+  json["whole"] = verdict.problems.empty();
+  json["step"] = verdict.step;
+  json["states"] = verdict.states.states;
+  json["bytes"] = verdict.states.bytes;
+  json["weights_hash"] = verdict.hashes.weights;
+  json["state_hash"] = verdict.hashes.state;
+  json["compared_with_summary"] = verdict.compared;
+  json["problems"] = verdict.problems;
+  std::cout << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
+
+// The batch after the commit, by the commit's weights, against what training logged for it.
+int verify_loss(const Options& options) {
+  const train::StoredLoss loss = train::stored_loss(options.run, options.step);
+  const bool agree = !loss.logged || *loss.logged == loss.next;
+  if (options.json) {
+    nlohmann::ordered_json json;
+    json["step"] = loss.step;
+    json["loss_before_update"] =
+        std::isfinite(loss.trained) ? nlohmann::ordered_json(loss.trained) : nullptr;
+    json["loss_of_next_batch"] = loss.next;
+    json["logged"] = loss.logged ? nlohmann::ordered_json(*loss.logged) : nullptr;
+    json["agree"] = agree;
+    std::cout << json.dump(2) << "\n";
+  } else {
+    std::printf("step                  %lld\nloss of the next batch %.9g\n",
+                static_cast<long long>(loss.step), loss.next);
+    if (loss.logged)
+      std::printf("logged by the run      %.9g\n", *loss.logged);
+    else
+      std::printf("logged by the run      not yet: that step is still to come\n");
+  }
+  if (agree) return 0;
+  log::error(str("the weights of step ", loss.step,
+                 " give another loss than the run logged for step ", loss.step + 1, ": expected ",
+                 *loss.logged, ", found ", loss.next));
+  return 1;
+}
+
+int verify(const Options& options) {
+  if (options.loss) return verify_loss(options);
+  const Verdict verdict = examine(options.run, options.step);
+  for (const std::string& problem : verdict.problems) log::error(problem);
+  if (options.json) {
+    print_json(verdict);
+  } else {
+    std::cout << "step          " << verdict.step << "\nread          " << verdict.states.states
+              << " states, " << format_bytes(verdict.states.bytes) << "\nweights_hash  "
+              << verdict.hashes.weights << "\nstate_hash    " << verdict.hashes.state
+              << (verdict.compared ? verdict.problems.empty() ? ", as in summary.json" : ""
+                                   : " (no summary.json of this step to compare with)")
+              << "\n"
+              << (verdict.problems.empty()
+                      ? "whole: every state was read and every value is finite"
+                      : str("damaged: ", verdict.problems.size(), " problem(s), named on stderr"))
+              << "\n";
+  }
+  return verdict.problems.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Run& run) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("verify", "read all that a commit of a run holds");
+  command->add_option("RUN", options->run, "run folder")->required();
+  command->add_option("--step", options->step, "a kept checkpoint instead of the newest commit");
+  command->add_flag("--loss", options->loss,
+                    "compute the loss of the next step's batch instead, and compare it with what "
+                    "the run logged");
+  command->add_flag("--json", options->json, "as JSON on stdout");
+  command->footer(
+      "Exit code 1: something is damaged or missing; what, is said on stderr. A run that is "
+      "training commits nothing while it is read.");
+  command->callback([options, &run] { run = [options] { return verify(*options); }; });
+}
+
+}  // namespace zinf::cli

@@ -1,0 +1,19 @@
+// What LibTorch does with bf16 in several passes, with temporaries or slowly, in one pass. bf16 as
+// its bits. On all of LibTorch's threads; bits do not depend on their number.
+#pragma once
+
+#include <cstdint>
+
+namespace zinf::model {
+
+// to = to x keep + from x scale, keep being 0 or 1.
+void accumulate(float* to, const std::uint16_t* from, std::int64_t count, bool keep,
+                float scale = 1);
+
+// GELU in its tanh form, x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), and its derivative times
+// `gradient`; computed in fp32, rounded to nearest even.
+void gelu_tanh(const std::uint16_t* x, std::uint16_t* y, std::int64_t count);
+void gelu_tanh_backward(const std::uint16_t* gradient, const std::uint16_t* x, std::uint16_t* to_x,
+                        std::int64_t count);
+
+}  // namespace zinf::model

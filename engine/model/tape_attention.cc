@@ -1,0 +1,160 @@
+// Causal attention inside documents, by LibTorch's flash kernel for CPUs: memory linear in the
+// length, and the same kernel whether or not gradients will follow.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "engine/model/tape_gradient.h"
+
+namespace zinf::model {
+namespace {
+
+// Queries that are computed in one call, and the keys that they may see.
+struct Part {
+  std::int64_t first, length;          // queries: from this position of the micro-batch, per row
+  std::int64_t key_first, key_length;  // keys and values
+  std::int64_t rows = 1;
+  bool masked = false;  // by the window; else plainly causal, queries and keys being the same
+};
+
+// All rows in one call when each is one document; else one call per document, which then sees
+// nothing else. A window cuts long documents into blocks of its own size, so that masks stay small.
+std::vector<Part> parts_of(const BatchView& batch, std::int64_t window) {
+  if (batch.whole_rows && (window <= 0 || batch.length <= window)) {
+    return {{0, batch.length, 0, batch.length, batch.rows}};
+  }
+  std::vector<Part> parts;
+  for (const Segment& segment : batch.segments) {
+    const std::int64_t first =
+        static_cast<std::int64_t>(segment.row) * batch.length + segment.start;
+    if (window <= 0 || segment.length <= window) {
+      parts.push_back({first, segment.length, first, segment.length});
+      continue;
+    }
+    for (std::int64_t start = 0; start < segment.length; start += window) {
+      const std::int64_t length = std::min<std::int64_t>(window, segment.length - start);
+      const std::int64_t key_start = std::max<std::int64_t>(0, start - window + 1);
+      parts.push_back(
+          {first + start, length, first + key_start, start + length - key_start, 1, true});
+    }
+  }
+  return parts;
+}
+
+// [positions, heads x width] -> [rows, heads, length, width], a view.
+at::Tensor by_head(const at::Tensor& x, std::int64_t first, std::int64_t rows, std::int64_t length,
+                   std::int64_t heads) {
+  return x.narrow(0, first, rows * length)
+      .view({rows, length, heads, x.size(1) / heads})
+      .transpose(1, 2);
+}
+at::Tensor queries(const at::Tensor& x, const Part& part, std::int64_t heads) {
+  return by_head(x, part.first, part.rows, part.length, heads);
+}
+at::Tensor keys(const at::Tensor& x, const Part& part, std::int64_t heads) {
+  return by_head(x, part.key_first, part.rows, part.key_length, heads);
+}
+
+at::Tensor by_position(const at::Tensor& x) {
+  return x.transpose(1, 2).reshape({x.size(0) * x.size(2), x.size(1) * x.size(3)});
+}
+
+// Additive: a position sees itself and the window - 1 before it. nullopt: plain causal does it.
+std::optional<at::Tensor> mask_of(const Part& part, std::int64_t window, at::ScalarType type) {
+  if (!part.masked) return std::nullopt;
+  const std::int64_t ahead = part.first - part.key_first;
+  const at::Tensor from = at::arange(ahead, ahead + part.length, at::kInt).unsqueeze(1);
+  const at::Tensor to = at::arange(part.key_length, at::kInt).unsqueeze(0);
+  const at::Tensor hidden = to.gt(from).logical_or_(to.le(from.sub(window)));
+  return at::zeros({part.length, part.key_length}, type)
+      .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
+}
+
+// What forward and backward of one call share.
+struct Attention {
+  Tape::Heads heads;
+  std::vector<Part> parts;
+  bool at_once;  // one part is everything
+  at::ScalarType type;
+
+  // Result [positions, heads x width], and [positions, heads]: log of each softmax's denominator.
+  std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& q, const at::Tensor& k,
+                                            const at::Tensor& v) const {
+    at::Tensor mixed, log_sums;
+    if (!at_once) {
+      mixed = at::zeros(q.sizes(), type);
+      log_sums = at::zeros({q.size(0), heads.heads}, at::kFloat);
+    }
+    for (const Part& part : parts) {
+      const auto mask = mask_of(part, heads.window, type);
+      const auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
+          queries(q, part, heads.heads), keys(k, part, heads.kv_heads),
+          keys(v, part, heads.kv_heads), 0.0, !mask.has_value(), mask, heads.scale);
+      const std::int64_t count = part.rows * part.length;
+      const at::Tensor log_rows = log_sum.transpose(1, 2).reshape({count, heads.heads});
+      if (at_once) return {by_position(out), log_rows};
+      mixed.narrow(0, part.first, count).copy_(by_position(out));
+      log_sums.narrow(0, part.first, count).copy_(log_rows);
+    }
+    return {mixed, log_sums};
+  }
+
+  // Gradients of q, k and v.
+  std::array<at::Tensor, 3> backward(const at::Tensor& gradient, const at::Tensor& q,
+                                     const at::Tensor& k, const at::Tensor& v,
+                                     const at::Tensor& mixed, const at::Tensor& log_sums) const {
+    at::Tensor to_q, to_k, to_v;
+    if (!at_once) {
+      to_q = at::zeros(q.sizes(), type);
+      to_k = at::zeros(k.sizes(), type);
+      to_v = at::zeros(v.sizes(), type);
+    }
+    for (const Part& part : parts) {
+      const auto mask = mask_of(part, heads.window, type);
+      const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          queries(gradient, part, heads.heads), queries(q, part, heads.heads),
+          keys(k, part, heads.kv_heads), keys(v, part, heads.kv_heads),
+          queries(mixed, part, heads.heads), queries(log_sums, part, heads.heads).squeeze(3), 0.0,
+          !mask.has_value(), mask, heads.scale);
+      if (at_once) return {by_position(dq), by_position(dk), by_position(dv)};
+      // Blocks of one document share keys.
+      to_q.narrow(0, part.first, part.length).copy_(by_position(dq));
+      to_k.narrow(0, part.key_first, part.key_length).add_(by_position(dk));
+      to_v.narrow(0, part.key_first, part.key_length).add_(by_position(dv));
+    }
+    return {to_q, to_k, to_v};
+  }
+};
+
+}  // namespace
+
+Value Tape::attention(const Value& q, const Value& k, const Value& v, const Heads& heads,
+                      const BatchView& batch) {
+  Attention attention{heads, parts_of(batch, heads.window), false, type_};
+  const auto& parts = attention.parts;
+  attention.at_once = parts.size() == 1 && parts[0].rows * parts[0].length == q.size(0);
+  at::Tensor mixed, log_sums;
+  if (computes()) std::tie(mixed, log_sums) = attention.forward(q.data(), k.data(), v.data());
+  const bool wants =
+      q.node()->wants_gradient || k.node()->wants_gradient || v.node()->wants_gradient;
+  Value y = make(std::move(mixed), q.node()->shape, wants);
+  if (!records()) return y;
+  for (const Value* value : {&q, &k, &v, static_cast<const Value*>(&y)}) save(*value);
+  const auto sums = make_saved(std::move(log_sums), {q.size(0), heads.heads}, at::kFloat);
+  record([qn = q.node(), kn = k.node(), vn = v.node(), out = y.node(), sums, attention] {
+    const at::Tensor gradient = take_gradient(*out);
+    if (!gradient.defined()) return;
+    const auto [to_q, to_k, to_v] =
+        attention.backward(gradient, qn->data, kn->data, vn->data, out->data, sums->data);
+    add_to_node(*qn, to_q);
+    add_to_node(*kn, to_k);
+    add_to_node(*vn, to_v);
+  });
+  return y;
+}
+
+}  // namespace zinf::model

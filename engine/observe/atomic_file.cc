@@ -1,0 +1,68 @@
+#include "engine/observe/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "engine/base/disk.h"
+#include "engine/base/error.h"
+#include "engine/base/str.h"
+#include "engine/observe/posix_write.h"
+
+namespace zinf::observe {
+
+namespace {
+
+[[noreturn]] void fail(const std::string& what, const std::string& path, int error,
+                       Bytes needed = 0) {
+  throw Error(ErrorKind::kFailed,
+              str(what, " ", path, ": ", std::strerror(error), missing_space(error, path, needed)),
+              error == ENOSPC ? "free space in the run folder" : "");
+}
+
+void sync_folder_of(const std::string& path) {
+  const auto slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail("opening folder", folder, errno);
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  if (result != 0) fail("syncing folder", folder, error);
+}
+
+}  // namespace
+
+void write_file_atomically(const std::string& path, std::string_view text, Durability durability) {
+  const std::string temporary = path + ".tmp";
+  const int fd = ::open(temporary.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+  if (fd < 0) fail("creating", temporary, errno);
+  int error = write_all(fd, text);
+  if (error == 0 && durability == Durability::kSynced && ::fsync(fd) != 0) error = errno;
+  if (::close(fd) != 0 && error == 0) error = errno;
+  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0) {
+    ::unlink(temporary.c_str());
+    fail("writing", path, error, text.size());
+  }
+  if (durability == Durability::kSynced) sync_folder_of(path);
+}
+
+std::string read_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  std::string text;
+  char block[1 << 16];
+  ssize_t got = fd < 0 ? -1 : 0;
+  while (fd >= 0 && ((got = ::read(fd, block, sizeof block)) > 0 || (got < 0 && errno == EINTR))) {
+    if (got > 0) text.append(block, static_cast<std::size_t>(got));
+  }
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (got < 0) throw Error(ErrorKind::kUsage, str("reading ", path, ": ", std::strerror(error)));
+  return text;
+}
+
+}  // namespace zinf::observe

@@ -1,0 +1,20 @@
+// Small files that a reader may open at any moment: old text or new text, never half of one.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace zinf::observe {
+
+enum class Durability { kSynced, kBuffered };
+
+// Writes path + ".tmp" (mode 0600), with kSynced fsyncs it, renames it over path and fsyncs the
+// folder. kBuffered leaves both syncs out: enough against readers and a killed process, not against
+// power loss. One writer per path. Throws Error(kFailed) with path and cause; the old file then
+// stays.
+void write_file_atomically(const std::string& path, std::string_view text, Durability durability);
+
+// The whole file. Throws Error(kUsage) when it cannot be read.
+std::string read_file(const std::string& path);
+
+}  // namespace zinf::observe

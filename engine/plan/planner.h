@@ -1,0 +1,80 @@
+// Chooses placement and settings: proposes, compiles, simulates, ranks. Pure.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/plan/compile.h"
+#include "engine/plan/simulate.h"
+
+namespace zinf::plan {
+
+struct Budgets {
+  Bytes device = 0;
+  Bytes host = 0;              // all that the process keeps in RAM
+  Bytes host_base = 0;         // libraries and heap, measured: reserved before anything else
+  Bytes nvme = 0;              // 0: no drive
+  bool device_in_host = true;  // the device arena is host memory and counts there too
+};
+
+// What the user fixed; everything else is chosen.
+struct Pins {
+  std::optional<Tier> weights, optimizer, gradients, activations;
+  std::optional<int> group;
+  std::optional<bool> recompute;
+  // Tests and benchmarks; not in the configuration.
+  std::optional<int> prefetch, ring_slots, keep_at_turn;
+  std::optional<std::int64_t> chunk_elements;
+  std::optional<int> early_updates = {};
+  std::optional<std::int64_t> slice_rows = {};
+};
+
+struct PlanRequest {
+  model::ModelSpec model;
+  std::vector<StateLayout> states;
+  ShapeClass shape;  // the largest
+  int micro_batches = 1;
+  std::vector<StageWorkspace> workspace;
+  Budgets budgets;
+  Pins pins;
+  Hardware hardware;
+  bool overlap = true;
+  std::optional<bool>
+      commit_each_step;  // absent: when every state is on NVMe and two slots allow it
+  int slots = 2;
+  bool clips = false;         // the norm may clip, so that early updates are speculation
+  bool early_updates = true;  // allowed
+};
+
+struct Rejected {
+  std::string what;  // settings in words
+  std::string why;   // "does not fit: host needs ..." or "slower: 1.92 s"
+};
+
+struct Plan {
+  CompileInput input;  // input.model points into `model`
+  std::unique_ptr<model::ModelSpec> model;
+  ProgramSet programs;
+  Forecast forecast;  // of the steps to expect: `early` where nothing clips, else `waiting`
+  TrafficForecast traffic;
+  Forecast waiting;               // every update waits for the norm
+  std::optional<Forecast> early;  // some pieces are updated during backward
+  Budgets budgets;
+  Bytes device_bytes = 0;  // arenas of exact size
+  Bytes host_arena_bytes = 0;
+  Bytes host_bytes = 0;  // base + arenas that are host memory
+  Bytes nvme_bytes = 0;  // extents with their slots
+  bool all_on_nvme = false;
+  std::vector<Rejected> rejected;
+  std::vector<std::string> notes;  // "2 of 14 gradients spill to NVMe: ..."
+};
+
+// Error(kDoesNotFit): needed and given per tier, and the smallest change that fits.
+Plan make_plan(const PlanRequest& request);
+
+// "group 8, gradients on host, activations on device, ..." for tables and logs.
+std::string describe(const CompileInput& input);
+
+}  // namespace zinf::plan

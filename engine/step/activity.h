@@ -1,0 +1,16 @@
+// What the lanes are doing, for a StallWatch. I/O requests have a watch of their own
+// (nvme/io_lane.h), which fails them.
+#pragma once
+
+#include <optional>
+
+#include "engine/base/stall_watch.h"
+#include "engine/model/model_spec.h"
+#include "engine/step/executor.h"
+
+namespace zinf::step {
+
+// The op that has been under way for longest, with the names of its stage and piece. Any thread.
+std::optional<Activity> longest_activity(const Executor& executor, const model::ModelSpec& model);
+
+}  // namespace zinf::step

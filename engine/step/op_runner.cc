@@ -1,0 +1,302 @@
+#include "engine/step/op_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "cpu_optim/convert.h"
+#include "cpu_optim/norm.h"
+#include "engine/base/error.h"
+#include "engine/base/str.h"
+
+namespace zinf::step {
+
+using model::DType;
+using plan::Op;
+using plan::Operand;
+using plan::OpKind;
+using plan::Role;
+
+namespace {
+
+// An update that leaves parameters out looks like training, so it is looked for before the first
+// step: the update ops of these segments, together, are to cover every trainable piece once. (That
+// an update works through all of its range is checked where the range is handed to threads.)
+void check_coverage(const RunnerParts& parts, std::span<const plan::Segment> segments) {
+  const std::vector<model::PieceSpec>& pieces = parts.model->pieces;
+  std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> ranges(pieces.size());
+  for (const plan::Segment segment : segments) {
+    const std::vector<Op>& ops = parts.programs->program(segment).ops;
+    if (ops.empty()) return;  // not a way in which this run updates
+    for (const Op& op : ops) {
+      if (op.kind == OpKind::kUpdate)
+        ranges[static_cast<std::size_t>(op.piece)].emplace_back(op.first, op.count);
+    }
+  }
+  for (std::size_t piece = 0; piece < pieces.size(); ++piece) {
+    std::sort(ranges[piece].begin(), ranges[piece].end());
+    std::int64_t covered = 0;
+    for (const auto& [first, count] : ranges[piece]) {
+      if (first != covered) break;
+      covered += count;
+    }
+    const std::int64_t expected = pieces[piece].trainable ? pieces[piece].elements : 0;
+    if (covered == expected) continue;
+    throw Error(ErrorKind::kFailed,
+                str("the updates of segment ", plan::segment_name(segments.back()), " change ",
+                    covered, " elements of ", pieces[piece].name, "; expected all ", expected),
+                "this is a fault of zinf: a step would leave parameters as they are");
+  }
+}
+
+}  // namespace
+
+OpRunner::OpRunner(RunnerParts parts) : parts_(std::move(parts)) {
+  using plan::Segment;
+  for (const auto& segments : {std::vector{Segment::kUpdateForward},
+                               {Segment::kUpdateOnly},
+                               {Segment::kBackwardEarly, Segment::kRestForward},
+                               {Segment::kBackwardEarly, Segment::kRestOnly}})
+    check_coverage(parts_, segments);
+  for (const model::PieceSpec& piece : parts_.model->pieces) {
+    tile_sums_.emplace_back(piece.trainable ? piece.elements / model::kTile : 0, 0.0);
+    piece_finite_.push_back(1);
+  }
+}
+
+std::byte* OpRunner::at(const Operand& operand) const {
+  const plan::Buffer& buffer = parts_.programs->buffers[operand.buffer];
+  std::byte* base = buffer.arena == plan::Arena::kDevice ? parts_.device_arena : parts_.host_arena;
+  return base + buffer.offset + operand.offset;
+}
+
+void OpRunner::run(const Op& op, const SegmentArgs& args, optim::UpdatePages* pages) {
+  switch (op.kind) {
+    case OpKind::kCompute:
+      compute(op, args);
+      break;
+    case OpKind::kGather:
+      gather(op, *args.batch);
+      break;
+    case OpKind::kAddRows:
+      add_rows(op, *args.row_batch);
+      break;
+    case OpKind::kNorm:
+      take_norm(op);
+      break;
+    case OpKind::kUpdate:
+      update(op, args, pages);
+      break;
+    default:
+      ZINF_CHECK(false, plan::op_kind_name(op.kind));
+  }
+}
+
+void OpRunner::compute(const Op& op, const SegmentArgs& args) {
+  const model::StageSpec& stage = parts_.model->stages[op.stage];
+  std::vector<model::PieceOperand> pieces(stage.pieces.size());
+  std::vector<model::ActivationOperand> inputs(stage.inputs.size()), outputs(stage.outputs.size());
+  model::StageCall call;
+  call.stage = op.stage;
+  call.micro_batch = op.micro_batch;
+  call.first_of_visit = op.first_of_visit;
+  call.mode = args.next_token && stage.kind == model::StageKind::kHead ? model::CallMode::kNextToken
+                                                                       : op.mode;
+  if (op.piece >= 0) {  // a slice of the head's table; the last one's range goes on to the padding
+    const model::TensorSpec& table = parts_.model->pieces[op.piece].tensors[0];
+    const std::int64_t width = table.shape[1];
+    call.slice.first_row = op.first / width;
+    call.slice.rows = std::min(op.count, table.elements - op.first) / width;
+  }
+  for (const Operand& operand : op.operands) {
+    std::byte* memory = at(operand);
+    switch (operand.role) {
+      case Role::kWeights:
+        pieces[operand.index].weights = memory;
+        break;
+      case Role::kGradient:
+        pieces[operand.index].gradients = reinterpret_cast<float*>(memory);
+        pieces[operand.index].first_gradient = op.first_gradient;
+        break;
+      case Role::kInput:
+        inputs[operand.index].value = memory;
+        break;
+      case Role::kInputGradient:
+        inputs[operand.index].gradient = memory;
+        inputs[operand.index].add_gradient = operand.adds;
+        break;
+      case Role::kOutput:
+        outputs[operand.index].value = memory;
+        break;
+      case Role::kOutputGradient:
+        outputs[operand.index].gradient = memory;
+        break;
+      case Role::kSums:
+        call.slice.sums = {memory, operand.bytes};
+        break;
+      case Role::kKept:
+        call.kept = {memory, operand.bytes};
+        break;
+      case Role::kWorkspace:
+        call.workspace = {memory, operand.bytes};
+        break;
+      default:
+        ZINF_CHECK(false, "a role of a compute call");
+    }
+  }
+  call.pieces = pieces;
+  call.inputs = inputs;
+  call.outputs = outputs;
+  parts_.compute->run(call);
+}
+
+namespace {
+
+// The part of table row `row` that lies in the element range [first, first + count): columns
+// [begin, end).
+struct RowPart {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool empty() const { return begin >= end; }
+};
+
+RowPart row_part(std::int64_t row, std::int64_t width, std::int64_t first, std::int64_t count) {
+  const std::int64_t start = row * width;
+  return {std::max<std::int64_t>(first - start, 0), std::min(width, first + count - start)};
+}
+
+}  // namespace
+
+// A table's rows lie at its tensor's start in the piece; the range may cut a row.
+void OpRunner::gather(const Op& op, const data::StepBatch& batch) {
+  const model::StageSpec& stage = parts_.model->stages[op.stage];
+  const std::int64_t width = parts_.model->activations[stage.outputs[0]].width;
+  const Bytes element = size_of(parts_.model->compute_type);
+  const std::byte* weights = at(op.operands[0]);
+  std::byte* rows = at(op.operands[1]);
+  const Bytes slice = op.operands[1].bytes / static_cast<Bytes>(parts_.programs->micro_batches);
+  for (std::size_t m = 0; m < batch.micro_batches.size(); ++m) {
+    const std::vector<std::int32_t>& ids = batch.micro_batches[m].ids;
+    std::byte* to = rows + slice * m;
+    for (std::size_t position = 0; position < ids.size(); ++position) {
+      const RowPart part = row_part(ids[position], width, op.first, op.count);
+      if (part.empty()) continue;
+      const std::int64_t source = ids[position] * width + part.begin - op.first;
+      std::memcpy(to + (static_cast<std::int64_t>(position) * width + part.begin) * element,
+                  weights + source * element,
+                  static_cast<std::size_t>(part.end - part.begin) * element);
+    }
+  }
+}
+
+// Row gradients of one id are summed in fp32 in position order; the sum is added once.
+void OpRunner::add_rows(const Op& op, const data::StepBatch& batch) {
+  const model::StageSpec& stage = parts_.model->stages[op.stage];
+  const std::int64_t width = parts_.model->activations[stage.outputs[0]].width;
+  if (row_batch_ != &batch || op.first == 0) {
+    row_batch_ = &batch;
+    row_uses_.clear();
+    std::int64_t position = 0;
+    for (const data::MicroBatch& micro : batch.micro_batches) {
+      for (std::size_t i = 0; i < micro.ids.size(); ++i, ++position) {
+        if (micro.documents.empty() || micro.documents[i] >= 0)
+          row_uses_.push_back({micro.ids[i], position});
+      }
+    }
+    std::stable_sort(row_uses_.begin(), row_uses_.end(),
+                     [](const RowUse& a, const RowUse& b) { return a.id < b.id; });
+  }
+  float* gradient = reinterpret_cast<float*>(at(op.operands[0]));
+  if (op.zero_first) std::memset(gradient, 0, static_cast<std::size_t>(op.count) * sizeof(float));
+  const std::byte* rows = at(op.operands[1]);
+  const Bytes slice = op.operands[1].bytes / static_cast<Bytes>(parts_.programs->micro_batches);
+  const DType type = parts_.model->compute_type;
+  std::vector<float> sum(static_cast<std::size_t>(width)), row(static_cast<std::size_t>(width));
+  const std::int32_t first_row = static_cast<std::int32_t>(op.first / width);
+  auto use = std::lower_bound(row_uses_.begin(), row_uses_.end(), first_row,
+                              [](const RowUse& a, std::int32_t id) { return a.id < id; });
+  std::vector<std::int64_t> starts;  // of each micro-batch, in positions
+  std::int64_t total = 0;
+  for (const data::MicroBatch& micro : batch.micro_batches) {
+    starts.push_back(total);
+    total += static_cast<std::int64_t>(micro.ids.size());
+  }
+  while (use != row_uses_.end() &&
+         static_cast<std::int64_t>(use->id) * width < op.first + op.count) {
+    const std::int32_t id = use->id;
+    std::fill(sum.begin(), sum.end(), 0.0f);
+    for (; use != row_uses_.end() && use->id == id; ++use) {
+      const auto m =
+          static_cast<std::size_t>(std::upper_bound(starts.begin(), starts.end(), use->position) -
+                                   starts.begin()) -
+          1;
+      const std::byte* from = rows + slice * m +
+                              static_cast<Bytes>((use->position - starts[m]) * width) *
+                                  size_of(parts_.model->compute_type);
+      if (type == DType::kFloat32) {
+        optim::add_rows(sum.data(), reinterpret_cast<const float*>(from), width);
+        continue;
+      }
+      const auto widen = type == DType::kFloat16 ? optim::fp16_to_fp32 : optim::bf16_to_fp32;
+      widen(reinterpret_cast<const std::uint16_t*>(from), row.data(), width, optim::best_isa());
+      optim::add_rows(sum.data(), row.data(), width);
+    }
+    const RowPart part = row_part(id, width, op.first, op.count);
+    if (part.empty()) continue;
+    optim::add_rows(gradient + static_cast<std::int64_t>(id) * width + part.begin - op.first,
+                    sum.data() + part.begin, part.end - part.begin);
+  }
+}
+
+void OpRunner::take_norm(const Op& op) {
+  std::vector<double>& sums = tile_sums_[op.piece];
+  const bool finite =
+      optim::tile_sums(*parts_.pool, reinterpret_cast<const float*>(at(op.operands[0])), op.count,
+                       sums.data() + op.first / model::kTile);
+  if (!finite) piece_finite_[op.piece] = 0;
+}
+
+void OpRunner::update(const Op& op, const SegmentArgs& args, optim::UpdatePages* pages) {
+  optim::StateView view;
+  const float* gradient = nullptr;
+  for (const Operand& operand : op.operands) {
+    if (operand.role == Role::kState) {
+      view.state[operand.index] = at(operand);
+    } else {
+      gradient = reinterpret_cast<const float*>(at(operand));
+    }
+  }
+  optim::StepScalars scalars = args.scalars;
+  scalars.seed ^= static_cast<std::uint64_t>(op.piece) * 0x9E3779B97F4A7C15ull;
+  parts_.optimizer->update(*parts_.pool, view, gradient, op.first, op.count,
+                           parts_.group_ranges[op.piece], parts_.groups, scalars, pages);
+}
+
+std::int64_t OpRunner::trainable_elements() const {
+  std::int64_t sum = 0;
+  for (std::size_t piece = 0; piece < parts_.model->pieces.size(); ++piece) {
+    if (!parts_.model->pieces[piece].trainable) continue;
+    for (const optim::GroupRange& range : parts_.group_ranges[piece]) sum += range.elements;
+  }
+  return sum;
+}
+
+OpRunner::Norm OpRunner::norm() const {
+  Norm result;
+  std::vector<double> all;
+  for (std::size_t piece = 0; piece < tile_sums_.size(); ++piece) {
+    all.insert(all.end(), tile_sums_[piece].begin(), tile_sums_[piece].end());
+    if (!piece_finite_[piece] && result.finite) {
+      result.finite = false;
+      result.first_bad_piece = static_cast<int>(piece);
+    }
+  }
+  result.value = optim::norm_from_sums(all);
+  return result;
+}
+
+void OpRunner::reset_norm() { std::fill(piece_finite_.begin(), piece_finite_.end(), 1); }
+
+}  // namespace zinf::step

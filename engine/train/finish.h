@@ -1,0 +1,31 @@
+// What a run leaves behind: the summary and the exported model.
+#pragma once
+
+#include <string>
+
+#include "engine/model/hf_export.h"
+#include "engine/observe/summary.h"
+#include "engine/train/model_input.h"
+#include "engine/train/steps.h"
+
+namespace zinf::train {
+
+// Least possible NVMe traffic of a step with this placement, in bytes per parameter: each state on
+// NVMe is read and written once, weights are read once more for the backward, spilled gradients
+// move once each way.
+struct LeastTraffic {
+  double read = 0;
+  double write = 0;
+};
+LeastTraffic least_traffic(const plan::Plan& plan);
+
+observe::Summary make_summary(const config::RunConfig& config, const plan::Plan& plan,
+                              Session& session, const LoopResult& result);
+
+// Streams the model out of drained states. slot: which one holds the state.
+model::ExportResult export_model(const ModelInput& model, step::StateAccess& states, int slot,
+                                 const std::string& path, model::DType type, bool single_file);
+// bf16 or fp32: as the config says, else bf16 where the weights are.
+model::DType export_type(const config::RunConfig& config, model::DType compute_type);
+
+}  // namespace zinf::train

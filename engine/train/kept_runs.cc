@@ -1,0 +1,111 @@
+#include "engine/train/kept_runs.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <future>
+#include <map>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/str.h"
+#include "engine/train/finish.h"
+#include "engine/train/stored_run.h"
+#include "gpu/host_memory.h"
+#include "nvme/directory.h"
+
+namespace zinf::train {
+
+config::Cadence keep_cadence(const config::RunConfig& config) {
+  if (config.checkpoint.keep_every) return *config.checkpoint.keep_every;
+  if (config.checkpoint.every) return *config.checkpoint.every;
+  return {std::nullopt, 600.0};
+}
+
+std::string kept_export(const std::string& run_folder, std::int64_t step) {
+  return str(run_folder, "/model-step-", step);
+}
+
+void check_space_for(const SpaceNeeds& needs) {
+  struct Need {
+    std::string folder;
+    Bytes bytes = 0;
+  };
+  std::map<std::uint64_t, Need> by_file_system;
+  const auto add = [&](const std::string& folder, Bytes bytes) {
+    Need& need = by_file_system[nvme::file_system_id(folder)];
+    if (need.folder.empty()) need.folder = folder;
+    need.bytes += bytes;
+  };
+  for (std::size_t drive = 0; drive < needs.drives.size(); ++drive)
+    add(needs.drives[drive], needs.kept_on_drive[drive] * static_cast<Bytes>(needs.copies));
+  add(needs.run_folder, needs.exports);
+  for (const auto& [id, need] : by_file_system) {
+    const Bytes free = nvme::free_bytes(need.folder);
+    if (need.bytes <= free) continue;
+    throw Error(ErrorKind::kDoesNotFit,
+                str("not enough space in ", need.folder,
+                    " for kept checkpoints and exports: needed ", format_bytes(need.bytes), " (",
+                    need.bytes, " bytes), free ", format_bytes(free), " (", free, " bytes)"),
+                str("free ", format_bytes(need.bytes - free),
+                    " there, or set a smaller checkpoint.keep, or export.at_end: false"));
+  }
+}
+
+namespace {
+
+using Request = std::function<void(nvme::IoCallback)>;
+
+void wait_for(const Request& start) {
+  std::promise<nvme::IoResult> done;
+  start([&done](const nvme::IoResult& result) { done.set_value(result); });
+  done.get_future().get().throw_if_failed();
+}
+
+}  // namespace
+
+void restore_kept(const checkpoint::Manifest& kept, const std::string& pages,
+                  const plan::Plan& plan, nvme::StoreOptions store, swap::Tiers& to, int slot) {
+  constexpr Bytes kPart = 4 * kMiB;
+  swap::TierOptions options;
+  for (const plan::Extent& extent : plan.programs.extents) {
+    if (extent.kind == plan::ExtentKind::kState)
+      options.extents.push_back({extent.bytes, extent.slots, false, extent.page_bytes});
+  }
+  store.area = kept.area;
+  options.nvme = store;
+  options.open_mode = nvme::OpenMode::kRead;
+  swap::Tiers from(options);
+  const int extents = static_cast<int>(options.extents.size());
+  if (!pages.empty() && !from.load_pages(kept.slot, extents, pages)) {
+    throw Error(ErrorKind::kFailed, str("the page table of the kept step ", kept.step,
+                                        " is not one of this run's layout"));
+  }
+  const gpu::HostMemory buffer(kPart, "a kept checkpoint");
+  for (int extent = 0; extent < extents; ++extent) {
+    const Bytes bytes = options.extents[static_cast<std::size_t>(extent)].bytes;
+    for (Bytes at = 0; at < bytes; at += kPart) {
+      const Bytes part = std::min(kPart, bytes - at);
+      wait_for([&](nvme::IoCallback done) {
+        from.read(extent, kept.slot, at, buffer.data(), part, std::move(done));
+      });
+      wait_for([&](nvme::IoCallback done) {
+        to.write(extent, slot, at, buffer.data(), part, std::move(done));
+      });
+    }
+  }
+  to.store()->sync();
+}
+
+void export_kept(const config::RunConfig& config, const std::string& run_folder,
+                 std::int64_t step) {
+  StoredRun stored(run_folder, step);
+  const std::string to = kept_export(run_folder, step);
+  std::filesystem::remove_all(to);
+  const model::ExportResult exported = export_model(
+      stored.model(), stored.states(), stored.manifest().slot, to,
+      config.export_.dtype ? export_type(config, model::DType::kBFloat16) : model::DType::kBFloat16,
+      config.export_.single_file);
+  log::info(str("step ", step, " is exported to ", exported.path));
+}
+
+}  // namespace zinf::train

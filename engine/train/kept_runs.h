@@ -1,0 +1,42 @@
+// What `checkpoint.keep` asks of a run: spacing, disk space, going back to a kept commit.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/kept.h"
+#include "engine/config/run_config.h"
+#include "engine/plan/planner.h"
+#include "swap/tiers.h"
+
+namespace zinf::train {
+
+// checkpoint.keep_every, else checkpoint.every where that is given, else 10 minutes.
+config::Cadence keep_cadence(const config::RunConfig& config);
+
+// The HF folder that a kept checkpoint is exported to.
+std::string kept_export(const std::string& run_folder, std::int64_t step);
+
+// Writes the kept commit of `step` as such a folder, in bf16 unless export.dtype says otherwise.
+void export_kept(const config::RunConfig& config, const std::string& run_folder, std::int64_t step);
+
+// What is still to be written before the run is over, besides its area: kept copies (one more than
+// are kept, since an old one goes only when the new one is whole) and exports. Throws
+// Error(kDoesNotFit) naming folder, needed and free bytes.
+struct SpaceNeeds {
+  std::vector<std::string> drives;
+  std::vector<Bytes> kept_on_drive;  // of one copy
+  std::int64_t copies = 0;           // that may come on top of those that are there
+  std::string run_folder;
+  Bytes exports = 0;
+};
+void check_space_for(const SpaceNeeds& needs);
+
+// Reads the kept commit, page by page verified, and writes it into `slot` of the run's tiers;
+// durable when it returns.
+void restore_kept(const checkpoint::Manifest& kept, const std::string& pages,
+                  const plan::Plan& plan, nvme::StoreOptions store, swap::Tiers& to, int slot);
+
+}  // namespace zinf::train

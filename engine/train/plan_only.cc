@@ -1,0 +1,150 @@
+#include "engine/train/plan_only.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <sstream>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/machine.h"
+#include "engine/base/str.h"
+#include "engine/model/torch_compute.h"
+#include "engine/model/torch_runtime.h"
+#include "engine/plan/explain.h"
+#include "engine/train/plan_run.h"
+
+namespace zinf::train {
+
+namespace {
+
+struct GivenDrive {
+  Bytes size = 0;
+  double read = 0, write = 0;  // bytes/s
+  Bytes endurance = 0;
+};
+
+GivenDrive parse_drive(const std::string& text) {
+  std::vector<std::string> parts;
+  std::stringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) parts.push_back(part);
+  const auto fail = [&] {
+    throw Error(
+        ErrorKind::kUsage,
+        str("--nvme: expected SIZE,rGBs,wGBs,TBW such as 2TB,6,5,1200TB, found \"", text, "\""));
+  };
+  if (parts.size() < 3 || parts.size() > 4) fail();
+  GivenDrive drive;
+  const auto size = parse_bytes(parts[0]);
+  char* end = nullptr;
+  drive.read = std::strtod(parts[1].c_str(), &end) * 1e9;
+  if (!size || *end != 0) fail();
+  drive.write = std::strtod(parts[2].c_str(), &end) * 1e9;
+  if (*end != 0 || drive.read <= 0 || drive.write <= 0) fail();
+  drive.size = *size;
+  if (parts.size() == 4) {
+    const auto endurance = parse_bytes(parts[3]);
+    if (!endurance) fail();
+    drive.endurance = *endurance;
+  }
+  return drive;
+}
+
+void print_wear(const config::RunConfig& config, const plan::Plan& plan, Bytes endurance) {
+  for (const config::NvmeDrive& drive : config.memory.nvme)
+    endurance = std::max(endurance, drive.endurance.value_or(0));
+  if (plan.traffic.nvme_write == 0) return;
+  std::cout << "Wear: " << format_bytes(plan.traffic.nvme_write) << " written a step";
+  if (endurance > 0) {
+    std::cout << "; an endurance of " << format_bytes(endurance) << " lasts "
+              << endurance / plan.traffic.nvme_write << " steps";
+  }
+  std::cout << "\n";
+}
+
+void print_textbook(double parameters, int ranks) {
+  std::printf(
+      "Textbook (2 + 2 + 12 bytes a parameter, %d ranks), per rank: stage 0 %.2f GB, 1 %.2f, 2 "
+      "%.2f, 3 %.2f\n",
+      ranks, plan::textbook_bytes_per_rank(parameters, 0, ranks) / 1e9,
+      plan::textbook_bytes_per_rank(parameters, 1, ranks) / 1e9,
+      plan::textbook_bytes_per_rank(parameters, 2, ranks) / 1e9,
+      plan::textbook_bytes_per_rank(parameters, 3, ranks) / 1e9);
+}
+
+}  // namespace
+
+int plan_only(const config::LoadResult& loaded, const PlanOnlyOptions& options) {
+  const config::RunConfig& config = loaded.config;
+  for (const config::Note& note : loaded.notes) log::info(note.text);
+  refuse_unsupported(config);
+  const ModelInput model = open_model(config, false);
+  const std::int64_t length = row_length(config, model);
+  const BatchShape batch = batch_shape(config, model, length);
+  const plan::ShapeClass shape{static_cast<int>(batch.micro), static_cast<int>(length)};
+  const optim::Optimizer optimizer(optimizer_format(config, model.compute_type()),
+                                   optimizer_hyper(config));
+  optim::Pool pool;
+  const bool given_device = !options.gpu.empty() || options.device_memory;
+  plan::Hardware hardware;
+  StageProbe probe;
+  Bytes endurance = 0;
+  if (given_device) {
+    const auto gpu = plan::find_gpu(options.gpu.empty() ? "RTX4090" : options.gpu);
+    if (!gpu)
+      throw Error(ErrorKind::kUsage,
+                  str("--gpu: unknown class \"", options.gpu, "\"; known: ", plan::gpu_names()));
+    probe = estimate_stages(model.model.spec, shape);
+    probe_host(optimizer, pool, hardware);
+    hardware.flops_per_second = gpu->bf16_flops;
+    hardware.host_to_device = hardware.device_to_host = gpu->copy_per_second;
+    hardware.origin = "given";
+  } else {
+    model::set_compute_threads(usable_physical_cores());
+    const auto compute = make_torch_compute(model.model);
+    probe = probe_stages(model.model.spec, *compute, shape);
+    hardware = measure_hardware(config, optimizer, pool);
+  }
+  plan::Budgets budget = budgets(config, host_base_now(model.model.spec.compute_type));
+  if (given_device) {
+    const auto gpu = plan::find_gpu(options.gpu);
+    budget.device_in_host = false;
+    budget.device =
+        options.device_memory.value_or(gpu ? gpu->memory - gpu->memory / 16 : budget.device);
+  }
+  if (options.host_memory) {
+    budget.host = *options.host_memory;
+    if (!given_device && !config.memory.device) budget.device = budget.host / 4;
+  }
+  if (!options.nvme.empty()) {
+    const GivenDrive drive = parse_drive(options.nvme);
+    budget.nvme = drive.size;
+    hardware.nvme_read = drive.read;
+    hardware.nvme_write = drive.write;
+    hardware.nvme_mixed = (drive.read + drive.write) / 2;
+    endurance = drive.endurance;
+  }
+  plan::PlanRequest request = plan_request(config, model, batch, shape, probe, hardware, budget);
+  const auto plan_or_refusal = [&] {
+    try {
+      return make_plan(request);
+    } catch (const Error& error) {
+      // Scripts read why; people are told by the command line.
+      if (options.json && error.kind() == ErrorKind::kDoesNotFit)
+        std::cout << plan::refusal_json(request.model, budget, error.what(), options.ranks);
+      throw;
+    }
+  };
+  const plan::Plan plan = plan_or_refusal();
+  if (options.json) {
+    std::cout << plan::explain_json(plan, options.ranks);
+  } else {
+    std::cout << plan::explain(plan);
+    print_wear(config, plan, endurance);
+    print_textbook(static_cast<double>(plan.model->parameters()), options.ranks);
+  }
+  return 0;
+}
+
+}  // namespace zinf::train

@@ -1,0 +1,360 @@
+#include "engine/train/plan_run.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/machine.h"
+#include "engine/base/str.h"
+#include "engine/config/batch.h"
+#include "engine/train/hardware_file.h"
+#include "engine/train/run_folder.h"
+#include "nvme/directory.h"
+#include "nvme/profile.h"
+
+namespace zinf::train {
+
+namespace {
+
+constexpr Bytes kHostAllowance = 48 * kMiB;
+// oneDNN's 16-bit products take scratchpads from the heap and keep what they have compiled: 27 MiB
+// beyond the allowance were measured with SmolLM2-135M.
+constexpr Bytes kHalfAllowance = 48 * kMiB;
+constexpr Bytes kProbeBytes = 96 * kMiB;
+
+optim::Algorithm algorithm(const config::OptimizerConfig& optimizer) {
+  switch (optimizer.type) {
+    case config::OptimizerType::kAdamW:
+      return optim::Algorithm::kAdamW;
+    case config::OptimizerType::kAdam:
+      return optimizer.adam_w_mode ? optim::Algorithm::kAdamW : optim::Algorithm::kAdam;
+    case config::OptimizerType::kLion:
+      return optim::Algorithm::kLion;
+    case config::OptimizerType::kAdagrad:
+      return optim::Algorithm::kAdagrad;
+    case config::OptimizerType::kSgd:
+      return optim::Algorithm::kSgd;
+  }
+  return optim::Algorithm::kAdamW;
+}
+
+std::optional<plan::Tier> tier(const std::optional<config::Tier>& from) {
+  if (!from) return std::nullopt;
+  return static_cast<plan::Tier>(static_cast<int>(*from));
+}
+
+// The profile of every drive; empty when one lacks a profile, or has one of another drive (said
+// once).
+std::vector<nvme::NvmeProfile> tuned_profiles(const config::RunConfig& config) {
+  std::vector<nvme::NvmeProfile> profiles;
+  for (const config::NvmeDrive& drive : config.memory.nvme) {
+    const auto profile = nvme::load_profile(drive.path);
+    if (!profile) return {};
+    const std::string stale = stale_reason(*profile, drive.path);
+    if (!stale.empty()) {
+      log::warning_once(str("the profile in ", drive.path, " is not used: ", stale,
+                            " (measure again: zinf tune ", drive.path, ")"));
+      return {};
+    }
+    profiles.push_back(*profile);
+  }
+  return profiles;
+}
+
+Bytes taken_bytes(const std::string& file) {
+  struct stat info {};
+  return ::stat(file.c_str(), &info) == 0 ? static_cast<Bytes>(info.st_blocks) * 512 : 0;
+}
+
+Bytes file_size_limit() {
+  struct rlimit limit {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<Bytes>::max();
+  }
+  return limit.rlim_cur;
+}
+
+}  // namespace
+
+void refuse_unsupported(const config::RunConfig& config) {
+  const auto refuse = [](const std::string& what, const std::string& hint) {
+    throw Error(ErrorKind::kUsage, str(what, " is not supported yet"), hint);
+  };
+  if (config.checkpoint.keep > 1 && config.checkpoint.slots == 1) {
+    throw Error(
+        ErrorKind::kUsage,
+        "checkpoint.keep above 1 needs checkpoint.slots: 2: while one slot is copied, steps "
+        "write the other",
+        "set checkpoint.slots: 2, or checkpoint.keep: 1");
+  }
+  if (config.gradients.dtype != config::GradientDtype::kFp32) {
+    refuse("gradients.dtype: bf16", "set gradients.dtype: fp32");
+  }
+}
+
+optim::Format optimizer_format(const config::RunConfig& config, model::DType compute_type) {
+  const bool bf16 = compute_type == model::DType::kBFloat16;
+  optim::Format format;
+  format.algorithm = algorithm(config.optimizer);
+  format.weight = bf16                                     ? optim::WeightDtype::kBf16
+                  : compute_type == model::DType::kFloat16 ? optim::WeightDtype::kFp16
+                                                           : optim::WeightDtype::kFp32;
+  const auto master = config.optimizer.master_weights.value_or(bf16 ? config::MasterWeights::kSplit
+                                                                    : config::MasterWeights::kFp32);
+  format.master = static_cast<optim::MasterWeights>(static_cast<int>(master));
+  format.moments = static_cast<optim::StateDtype>(static_cast<int>(config.optimizer.state_dtype));
+  format.has_momentum = config.optimizer.momentum != 0;
+  const std::string_view reason = optim::why_invalid(format);
+  if (!reason.empty())
+    throw Error(ErrorKind::kUsage, str("optimizer: ", reason),
+                "change optimizer.master_weights or bf16");
+  return format;
+}
+
+std::string optimizer_name(const optim::Format& format) {
+  return str(name(format.algorithm), ", weights ", name(format.weight), ", master ",
+             name(format.master), ", moments ", name(format.moments));
+}
+
+optim::Hyper optimizer_hyper(const config::RunConfig& config) {
+  optim::Hyper hyper;
+  hyper.beta1 = config.optimizer.betas[0];
+  hyper.beta2 = config.optimizer.betas[1];
+  hyper.eps = config.optimizer.eps;
+  hyper.momentum = config.optimizer.momentum;
+  return hyper;
+}
+
+std::vector<plan::StateLayout> state_layouts(const optim::Format& format) {
+  std::vector<plan::StateLayout> layouts;
+  for (const optim::StateSpec& state : optim::schema(format)) {
+    layouts.push_back(
+        {std::string(state.name), state.bytes(model::kTile), layouts.empty(), state.is_moment});
+  }
+  return layouts;
+}
+
+std::vector<optim::Group> decay_groups(const config::RunConfig& config) {
+  return {
+      {1.0, config.optimizer.weight_decay},
+      {1.0, config.optimizer.no_decay_on_norms_and_biases ? 0.0 : config.optimizer.weight_decay}};
+}
+
+std::vector<std::vector<optim::GroupRange>> decay_ranges(const model::ModelSpec& model) {
+  std::vector<std::vector<optim::GroupRange>> ranges;
+  for (const model::PieceSpec& piece : model.pieces) {
+    std::vector<optim::GroupRange> of_piece;
+    for (const model::TensorSpec& tensor : piece.tensors) {
+      of_piece.push_back({tensor.offset, tensor.elements, tensor.norm_or_bias ? 1 : 0});
+    }
+    ranges.push_back(std::move(of_piece));
+  }
+  return ranges;
+}
+
+std::int64_t row_length(const config::RunConfig& config, const ModelInput& model) {
+  if (model.model.spec.vocabulary == 0) return 1;
+  const std::int64_t longest = model.model.spec.max_length;
+  const std::int64_t length =
+      config.data.seq_len.value_or(longest > 0 ? std::min<std::int64_t>(longest, 2048) : 2048);
+  if (longest > 0 && length > longest) {
+    throw Error(ErrorKind::kUsage,
+                str("data.seq_len: ", length, " is more than the model's ", longest, " positions"),
+                str("set data.seq_len to at most ", longest));
+  }
+  return length;
+}
+
+namespace {
+
+bool would_fit(const config::RunConfig& config, const ModelInput& model, const BatchShape& batch,
+               std::int64_t length) {
+  const plan::ShapeClass shape{static_cast<int>(batch.micro), static_cast<int>(length)};
+  const StageProbe probe = estimate_stages(model.model.spec, shape);
+  try {
+    make_plan(plan_request(config, model, batch, shape, probe, plan::Hardware{},
+                           budgets(config, host_base_now(model.model.spec.compute_type))));
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDoesNotFit) throw;
+    return false;
+  }
+}
+
+}  // namespace
+
+BatchShape batch_shape(const config::RunConfig& config, const ModelInput& model,
+                       std::int64_t length) {
+  constexpr std::int64_t kMostRows = 64;
+  const config::Batch batch = resolve_batch(config, 1);
+  if (batch.micro) return {*batch.micro, *batch.accumulation};
+  for (std::int64_t rows = kMostRows; rows > 1; rows /= 2) {
+    if (!batch.allows(rows)) continue;
+    const config::Batch tried = with_micro(batch, rows);
+    const BatchShape shape{*tried.micro, *tried.accumulation};
+    if (!would_fit(config, model, shape, length)) continue;
+    log::info(str("train_micro_batch_size_per_gpu: auto -> ", rows,
+                  ", the largest power of two that fits"));
+    return shape;
+  }
+  const config::Batch one = with_micro(batch, 1);
+  return {*one.micro, *one.accumulation};
+}
+
+Bytes host_base_now(model::DType compute) {
+  return resident_bytes() + kHostAllowance +
+         (compute == model::DType::kBFloat16 ? kHalfAllowance : 0);
+}
+
+plan::Budgets budgets(const config::RunConfig& config, Bytes host_base) {
+  plan::Budgets result;
+  result.host_base = host_base;
+  const Bytes available = usable_memory() + resident_bytes();
+  result.host = config.memory.host.value_or(
+      available - std::min(available, std::max<Bytes>(2 * kGiB, available / 10)));
+  result.device = config.memory.device.value_or(result.host / 4);
+  for (const config::NvmeDrive& drive : config.memory.nvme) {
+    nvme::check_directory(drive.path);
+    // What this run's area takes already is this run's to use.
+    Bytes free = nvme::free_bytes(drive.path);
+    for (const char* part : {"", "-scratch"})
+      free += taken_bytes(str(drive.path, "/", area_name(config.output_dir), part, ".zinf-area"));
+    result.nvme += drive.capacity ? std::min(*drive.capacity, free) : free - free / 10;
+  }
+  return result;
+}
+
+std::optional<nvme::StoreOptions> store_options(const config::RunConfig& config,
+                                                const std::string& area) {
+  if (config.memory.nvme.empty()) return std::nullopt;
+  nvme::StoreOptions options;
+  for (const config::NvmeDrive& drive : config.memory.nvme) {
+    nvme::DriveOptions of_drive;
+    of_drive.path = drive.path;
+    of_drive.capacity = drive.capacity.value_or(0);
+    options.drives.push_back(of_drive);
+  }
+  options.area = area;
+  const auto profiles = tuned_profiles(config);
+  if (!profiles.empty()) {
+    // One engine, block size and depth for all drives: those of the first. Traffic is shared out by
+    // measured rate.
+    options.engine = profiles[0].engine;
+    options.block_size = profiles[0].block_size;
+    options.depth = profiles[0].depth;
+    for (std::size_t i = 0; i < profiles.size(); ++i)
+      options.drives[i].weight = profiles[i].mixed_gb_per_second;
+  }
+  if (config.io.engine) {
+    options.engine = *config.io.engine == config::IoEngine::kIoUring  ? nvme::EngineKind::kIoUring
+                     : *config.io.engine == config::IoEngine::kLibaio ? nvme::EngineKind::kLibaio
+                                                                      : nvme::EngineKind::kThreads;
+  }
+  options.block_size = config.io.block_size.value_or(options.block_size);
+  options.depth = static_cast<int>(config.io.depth.value_or(options.depth));
+  options.threads = static_cast<int>(config.io.threads.value_or(0));
+  options.stall_seconds = config.train.stall_timeout;
+  return options;
+}
+
+nvme::StoreOptions engine_store(const std::string& folder) {
+  static std::atomic<int> count{0};
+  nvme::StoreOptions options;
+  options.drives.emplace_back();
+  options.drives.back().path = folder;
+  options.area = str("engine-", ::getpid(), "-", count.fetch_add(1));
+  return options;
+}
+
+plan::Pins pins(const config::RunConfig& config) {
+  plan::Pins result;
+  result.weights = tier(config.placement.weights);
+  result.optimizer = tier(config.placement.optimizer);
+  result.gradients = tier(config.placement.gradients);
+  result.activations = tier(config.placement.activations);
+  if (config.step.group) result.group = static_cast<int>(*config.step.group);
+  result.recompute = config.step.recompute;
+  return result;
+}
+
+plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Optimizer& optimizer,
+                                optim::Pool& pool) {
+  plan::Hardware hardware;
+  hardware.origin = "measured at start";
+  const auto machine = tuned_hardware(config);
+  const bool same_optimizer = machine && machine->optimizer == optimizer_name(optimizer.format());
+  if (!same_optimizer) probe_host(optimizer, pool, hardware);
+  if (machine) {
+    hardware.origin = "from zinf-hardware.yaml";
+    hardware.host_to_device = machine->copy_to_device_gb_per_second * 1e9;
+    hardware.device_to_host = machine->copy_from_device_gb_per_second * 1e9;
+    if (same_optimizer)
+      hardware.optimizer_bytes_per_second = machine->optimizer_gb_per_second * 1e9;
+    // The short probe fits into the cache.
+    hardware.optimizer_bytes_per_second =
+        std::min(hardware.optimizer_bytes_per_second, machine->host_gb_per_second * 1e9);
+  }
+  const auto profiles = tuned_profiles(config);
+  if (!profiles.empty()) {
+    hardware.origin += ", drives from zinf-nvme.yaml";
+    for (const nvme::NvmeProfile& profile : profiles) {
+      hardware.nvme_read += profile.read_gb_per_second * 1e9;
+      hardware.nvme_write += profile.write_gb_per_second * 1e9;
+      hardware.nvme_mixed += profile.mixed_gb_per_second * 1e9;
+    }
+    return hardware;
+  }
+  // A small drive, or a limit on file sizes, must not fail the probe where the run itself fits.
+  if (const auto store = store_options(config, "zinf")) {
+    const Bytes room = std::min(budgets(config, 0).nvme, file_size_limit());
+    probe_drives(*store, std::min(kProbeBytes, room / 4 / kMiB * kMiB), hardware);
+  }
+  return hardware;
+}
+
+nvme::StoreOptions state_store(const config::RunConfig& config, const std::string& run_folder,
+                               const std::string& area) {
+  if (auto options = store_options(config, area)) return *options;
+  nvme::StoreOptions options;
+  nvme::DriveOptions drive;
+  drive.path = run_folder;
+  options.drives.push_back(drive);
+  options.area = area;
+  return options;
+}
+
+plan::PlanRequest plan_request(const config::RunConfig& config, const ModelInput& model,
+                               const BatchShape& batch, const plan::ShapeClass& shape,
+                               const StageProbe& probe, const plan::Hardware& hardware,
+                               const plan::Budgets& budgets) {
+  plan::PlanRequest request;
+  request.model = model.model.spec;
+  request.states = state_layouts(optimizer_format(config, model.compute_type()));
+  request.shape = shape;
+  request.micro_batches = static_cast<int>(batch.accumulation);
+  request.workspace = probe.workspace;
+  request.hardware = hardware;
+  StageProbe tuned = probe;
+  const auto machine = probe.seconds.empty() ? std::nullopt : tuned_hardware(config);
+  if (machine) use_tuned_stages(machine->stages, request.model, shape, tuned);
+  request.hardware.stages = tuned.seconds;
+  request.budgets = budgets;
+  request.pins = pins(config);
+  request.overlap = config.step.overlap;
+  request.slots = static_cast<int>(config.checkpoint.slots);
+  request.clips = config.gradient_clipping > 0;
+  request.early_updates = config.step.speculate != config::Speculate::kNever;
+  // Each step where that costs nothing but a sync: see contract. Anything rarer commits drained, by
+  // the step loop.
+  const auto& every = config.checkpoint.every;
+  if (every && (!every->steps || *every->steps != 1)) request.commit_each_step = false;
+  return request;
+}
+
+}  // namespace zinf::train

@@ -1,0 +1,71 @@
+// From config, model and data to a plan: batch arithmetic, budgets, probe, search.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cpu_optim/optimizer.h"
+#include "engine/config/run_config.h"
+#include "engine/data/loader.h"
+#include "engine/plan/planner.h"
+#include "engine/train/model_input.h"
+#include "engine/train/probe.h"
+#include "nvme/store.h"
+
+namespace zinf::train {
+
+// Error(kUsage) for settings that are read but not there yet: nothing is ignored in silence.
+void refuse_unsupported(const config::RunConfig& config);
+
+// The optimizer's side of the config.
+optim::Format optimizer_format(const config::RunConfig& config, model::DType compute_type);
+// What it is called in zinf-hardware.yaml.
+std::string optimizer_name(const optim::Format& format);
+optim::Hyper optimizer_hyper(const config::RunConfig& config);
+std::vector<plan::StateLayout> state_layouts(const optim::Format& format);
+// Groups 0 (decay) and 1 (norms and biases), and which elements of each piece belong to which.
+std::vector<optim::Group> decay_groups(const config::RunConfig& config);
+std::vector<std::vector<optim::GroupRange>> decay_ranges(const model::ModelSpec& model);
+
+struct BatchShape {
+  std::int64_t micro = 1;         // rows per micro-batch
+  std::int64_t accumulation = 1;  // micro-batches per step
+};
+// Positions of a row: data.seq_len, else the model's longest, at most 2048; 1 for regression.
+// Error(kUsage): longer than the model takes.
+std::int64_t row_length(const config::RunConfig& config, const ModelInput& model);
+
+// An automatic micro-batch becomes the largest power of two (up to 64 rows) whose plan fits the
+// budgets, by the family's estimates of the workspace; 1 when none does. length: of a row.
+BatchShape batch_shape(const config::RunConfig& config, const ModelInput& model,
+                       std::int64_t length);
+
+// Budgets of this machine, or as the config sets them. Error(kUsage) when a drive's folder can't be
+// used.
+plan::Budgets budgets(const config::RunConfig& config, Bytes host_base);
+// Empty when the config names no drive.
+std::optional<nvme::StoreOptions> store_options(const config::RunConfig& config,
+                                                const std::string& area);
+// For an Engine: an area of this process's own in `folder`.
+nvme::StoreOptions engine_store(const std::string& folder);
+plan::Pins pins(const config::RunConfig& config);
+
+// What the process holds beside the arenas: what is resident now, and an allowance for what still
+// comes (threads, I/O rings, batches, metrics).
+Bytes host_base_now(model::DType compute);
+
+// Hardware for the simulator: the tuned profile where there is one, else measured now.
+plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Optimizer& optimizer,
+                                optim::Pool& pool);
+
+// Commits need a place even where no drive is given: then it is the run folder.
+nvme::StoreOptions state_store(const config::RunConfig& config, const std::string& run_folder,
+                               const std::string& area);
+
+plan::PlanRequest plan_request(const config::RunConfig& config, const ModelInput& model,
+                               const BatchShape& batch, const plan::ShapeClass& shape,
+                               const StageProbe& probe, const plan::Hardware& hardware,
+                               const plan::Budgets& budgets);
+
+}  // namespace zinf::train

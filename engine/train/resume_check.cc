@@ -1,0 +1,176 @@
+#include "engine/train/resume_check.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/str.h"
+#include "engine/config/load.h"
+#include "engine/config/reference.h"
+
+namespace zinf::train {
+
+namespace {
+
+// Keys, or sections, whose change moves bytes or says something, and changes no result. A key that
+// is not listed anywhere is taken to mean something.
+constexpr std::array<std::string_view, 16> kHarmless = {
+    "model.path",          "model.init",     "data.train",
+    "data.eval",           "data.on_change", "train.on_nonfinite",
+    "train.stall_timeout", "eval.",          "memory.",
+    "placement",           "step.",          "io.",
+    "checkpoint.",         "export.",        "output_dir",
+    "zero_optimization.",
+};
+
+// Judged by the numbers that they come to, not by how they are written.
+constexpr std::array<std::string_view, 5> kElsewhere = {
+    "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
+    "train.steps", "train.epochs"};
+
+template <std::size_t N>
+bool listed(const std::array<std::string_view, N>& names, const std::string& key) {
+  return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+    return name.back() == '.' || name == "placement" ? key.starts_with(name) : key == name;
+  });
+}
+
+// Rates that depend on how long the whole run is.
+bool schedule_follows_length(const config::SchedulerConfig& scheduler) {
+  if (scheduler.total_num_steps) return false;
+  switch (scheduler.type) {
+    case config::SchedulerType::kConstant:
+    case config::SchedulerType::kWarmupLR:
+      return !scheduler.warmup_num_steps && scheduler.warmup_ratio > 0;
+    default:
+      return true;
+  }
+}
+
+void compare_lengths(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
+                     const config::RunConfig& config, ResumeChanges& changes) {
+  if (manifest.steps == now.steps) return;
+  const std::string line = str("train.steps: ", manifest.steps, " -> ", now.steps);
+  if (!schedule_follows_length(config.scheduler)) {
+    changes.harmless.push_back(line);
+    return;
+  }
+  const std::string stretched = line + ", which stretches the learning rate's schedule";
+  // Typed for this very run: that is meant.
+  const bool typed = config.origin("train.steps").starts_with("--");
+  (typed ? changes.last_bits : changes.meaningful).push_back(stretched);
+}
+
+void compare_batches(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
+                     ResumeChanges& changes) {
+  const auto text = [](const checkpoint::Manifest& m) {
+    return str(m.micro_batch, " x ", m.accumulation);
+  };
+  if (text(manifest) == text(now)) return;
+  const std::string line = str("micro-batch x accumulation: ", text(manifest), " -> ", text(now));
+  const bool same_rows =
+      manifest.micro_batch * manifest.accumulation == now.micro_batch * now.accumulation;
+  (same_rows ? changes.last_bits : changes.meaningful).push_back(line);
+}
+
+[[noreturn]] void refuse(const std::string& what, const std::string& expected,
+                         const std::string& found) {
+  throw Error(ErrorKind::kUsage,
+              str("resume: the run's ", what, " is ", expected, ", this one's is ", found),
+              "give the run's own model and config, --fresh to start over, or another --run-dir");
+}
+
+void check_possible(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now) {
+  if (manifest.model != now.model)
+    refuse("model (sizes, names, frozen tensors)", manifest.model, now.model);
+  if (manifest.format != now.format)
+    refuse("optimizer and state format", manifest.format, now.format);
+  if (manifest.extents != now.extents) {
+    refuse("layout of the state area", str(manifest.extents.size(), " extents"),
+           str(now.extents.size(), " extents (checkpoint.slots?)"));
+  }
+  if (manifest.drives != now.drives || manifest.area != now.area) {
+    std::string before, after;
+    for (const std::string& drive : manifest.drives) before += drive + " ";
+    for (const std::string& drive : now.drives) after += drive + " ";
+    refuse("state area", before + manifest.area, after + now.area);
+  }
+}
+
+void check_data(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
+                const config::RunConfig& config) {
+  if (config.data.on_change != config::OnChange::kRefuse) return;
+  const std::optional<ChangedFile> changed = changed_file(manifest.data, now.data);
+  if (!changed) return;
+  throw Error(
+      ErrorKind::kUsage,
+      str("resume: the data changed: ", changed->before.path, " had hash ", changed->before.hash,
+          ", now ", changed->after.path, " has ", changed->after.hash),
+      "restore the data, or set data.on_change: restart to begin the new data from its start");
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
+}  // namespace
+
+std::optional<ChangedFile> changed_file(const std::vector<checkpoint::DataFile>& before,
+                                        const std::vector<checkpoint::DataFile>& after) {
+  for (std::size_t i = 0; i < std::max(before.size(), after.size()); ++i) {
+    ChangedFile file;
+    if (i < before.size()) file.before = before[i];
+    if (i < after.size()) file.after = after[i];
+    if (file.before.hash != file.after.hash || file.before.bytes != file.after.bytes) return file;
+  }
+  return std::nullopt;
+}
+
+ResumeChanges compare(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
+                      const config::RunConfig& config) {
+  ResumeChanges changes;
+  const config::RunConfig before =
+      config::load_text(manifest.resolved_config, "the run's config").config;
+  for (const config::Difference& difference : differences(before, config)) {
+    if (listed(kElsewhere, difference.key)) continue;
+    const std::string line = str(difference.key, ": ", difference.before, " -> ", difference.after);
+    (listed(kHarmless, difference.key) ? changes.harmless : changes.meaningful).push_back(line);
+  }
+  compare_lengths(manifest, now, config, changes);
+  compare_batches(manifest, now, changes);
+  const auto machine = [&](const char* what, const auto& was, const auto& is) {
+    if (was != is) changes.last_bits.push_back(str(what, ": ", was, " -> ", is));
+  };
+  machine("library", manifest.library, now.library);
+  machine("instruction set", manifest.instruction_set, now.instruction_set);
+  machine("compute threads", manifest.compute_threads, now.compute_threads);
+  machine("ranks", manifest.world, now.world);
+  return changes;
+}
+
+void check_resume(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
+                  const config::RunConfig& config, bool allow) {
+  check_possible(manifest, now);
+  const ResumeChanges changes = compare(manifest, now, config);
+  for (const std::string& line : changes.harmless)
+    log::info(str("resume: ", line, ", which changes no result"));
+  for (const std::string& line : changes.last_bits)
+    log::warning(str("resume: ", line, "; results may not be those of the run undisturbed"));
+  if (!changes.meaningful.empty() && !allow) {
+    throw Error(
+        ErrorKind::kUsage,
+        str("resume: what is trained would change: ", joined(changes.meaningful)),
+        "give --allow to go on with the new values, --fresh to start over, or restore the config "
+        "(config.yaml in the run folder)");
+  }
+  if (!changes.meaningful.empty())
+    log::warning(str("resume: going on with ", joined(changes.meaningful), " (--allow)"));
+  // Last: a changed key may be why random data are others.
+  check_data(manifest, now, config);
+}
+
+}  // namespace zinf::train

@@ -1,0 +1,35 @@
+// Whether a config, its model and its data can go on from a commit.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/manifest.h"
+#include "engine/config/run_config.h"
+
+namespace zinf::train {
+
+// The first file whose content differs, as it was and as it is; a missing one is empty. Names don't
+// count: files may move.
+struct ChangedFile {
+  checkpoint::DataFile before, after;
+};
+std::optional<ChangedFile> changed_file(const std::vector<checkpoint::DataFile>& before,
+                                        const std::vector<checkpoint::DataFile>& after);
+
+// Every difference, by what it means. Lines are "KEY: BEFORE -> AFTER", ready to print.
+struct ResumeChanges {
+  std::vector<std::string> harmless;    // changes no result
+  std::vector<std::string> meaningful;  // changes what is trained
+  std::vector<std::string> last_bits;   // the same mathematics, perhaps other last bits
+};
+ResumeChanges compare(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
+                      const config::RunConfig& config);
+
+// Error(kUsage): what makes going on impossible (another model, format, layout, area, data), or,
+// without `allow`, every difference that changes what is trained. All else is logged.
+void check_resume(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
+                  const config::RunConfig& config, bool allow);
+
+}  // namespace zinf::train

@@ -1,0 +1,47 @@
+// The folder of one run: resolved config, metrics, summary, status, log, token cache, exported
+// model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/config/run_config.h"
+
+namespace zinf::train {
+
+enum class FolderUse {
+  kGoOn,   // a new run, or the next part of the one that is there
+  kFresh,  // drops the run that is there; the token cache stays
+  kLook,   // changes nothing but the token cache
+};
+
+class RunFolder {
+ public:
+  // Creates the folder with mode 0700. Error(kUsage): it can't be made, or (kGoOn) it holds a run
+  // without any commit, which can't be gone on with.
+  RunFolder(const config::RunConfig& config, FolderUse use);
+
+  // Keeps the resolved config beside the results.
+  void write_config(const config::RunConfig& config) const;
+
+  const std::string& path() const { return path_; }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  std::string metrics() const { return file("metrics.jsonl"); }
+  std::string summary() const { return file("summary.json"); }
+  std::string status() const { return file("status.json"); }
+  std::string log() const { return file("zinf.log"); }
+  std::string cache() const { return file("cache"); }
+  std::string model() const { return file("model"); }
+  // The summary that is there is of a run that ended after this step; false when there is none.
+  bool summary_ends_at(std::int64_t step) const;
+  // Name of the run's swap area on every drive: one run folder, one area.
+  std::string area() const;
+
+ private:
+  std::string path_;
+};
+
+// The same for a folder that is only looked at.
+std::string area_name(const std::string& run_folder);
+
+}  // namespace zinf::train

@@ -1,0 +1,57 @@
+#include "engine/train/session.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace zinf::train {
+
+Session::Session(const SessionParts& parts) : plan_(*parts.plan) {
+  const plan::Plan& plan = plan_;
+  swap::TierOptions tiers;
+  tiers.device_arena = plan.device_bytes;
+  tiers.host_arena = plan.host_arena_bytes;
+  tiers.device_budget = plan.budgets.device;
+  tiers.host_budget = plan.budgets.host;
+  tiers.host_base = plan.budgets.host_base + (plan.budgets.device_in_host ? plan.device_bytes : 0);
+  for (const plan::Extent& extent : plan.programs.extents) {
+    if (!parts.state_on_disk) break;
+    tiers.extents.push_back(
+        {extent.bytes, extent.slots, extent.kind != plan::ExtentKind::kState, extent.page_bytes});
+  }
+  tiers.nvme = parts.store;
+  tiers.open_mode = parts.open_mode;
+  tiers.verify = parts.verify;
+  tiers_ = std::make_unique<swap::Tiers>(tiers);
+
+  step::RunnerParts runner;
+  runner.programs = &plan.programs;
+  runner.model = plan.model.get();
+  runner.compute = parts.compute;
+  runner.optimizer = parts.optimizer;
+  runner.pool = parts.pool;
+  runner.group_ranges = parts.group_ranges;
+  runner.groups = parts.groups;
+  runner.device_arena = tiers_->device_arena();
+  runner.host_arena = tiers_->host_arena();
+  for (const plan::StateLayout& state : plan.input.states)
+    runner.starts_zero.push_back(state.starts_zero);
+  runner_ = std::make_unique<step::OpRunner>(std::move(runner));
+  executor_ = std::make_unique<step::Executor>(plan.programs, *tiers_, *runner_, parts.executor);
+  states_ = std::make_unique<step::StateAccess>(plan.programs, plan.input,
+                                                parts.optimizer->format(), *tiers_);
+  trainer_ = std::make_unique<step::Trainer>(*executor_, *runner_, *parts.compute, parts.trainer);
+}
+
+void Session::load(const model::WeightSource& weights) {
+  std::vector<float> master(static_cast<std::size_t>(step::StateAccess::kElements));
+  for (std::size_t p = 0; p < plan_.model->pieces.size(); ++p) {
+    const model::PieceSpec& piece = plan_.model->pieces[p];
+    for (std::int64_t first = 0; first < piece.elements; first += step::StateAccess::kElements) {
+      const std::int64_t count = std::min(step::StateAccess::kElements, piece.elements - first);
+      weights.read_piece(piece, first, count, master.data());
+      states_->store_master(static_cast<int>(p), trainer_->slot(), first, count, master.data());
+    }
+  }
+}
+
+}  // namespace zinf::train

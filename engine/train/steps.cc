@@ -1,0 +1,387 @@
+#include "engine/train/steps.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/machine.h"
+#include "engine/base/signals.h"
+#include "engine/base/str.h"
+#include "engine/observe/metrics.h"
+#include "engine/observe/progress.h"
+#include "engine/observe/slow_lane.h"
+#include "engine/observe/status.h"
+#include "engine/observe/tensorboard.h"
+#include "engine/observe/trace.h"
+#include "engine/plan/simulate.h"
+
+namespace zinf::train {
+
+namespace {
+
+using observe::Lane;
+
+// The observe room's lane for one of the executor's; commits are not shown.
+std::optional<Lane> shown_lane(plan::Lane lane) {
+  switch (lane) {
+    case plan::Lane::kCompute:
+      return Lane::kCompute;
+    case plan::Lane::kH2D:
+      return Lane::kH2d;
+    case plan::Lane::kD2H:
+      return Lane::kD2h;
+    case plan::Lane::kRead:
+      return Lane::kNvmeRead;
+    case plan::Lane::kWrite:
+      return Lane::kNvmeWrite;
+    case plan::Lane::kOptimizer:
+      return Lane::kOptimizer;
+    case plan::Lane::kCommit:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+class Loop {
+ public:
+  explicit Loop(const LoopParts& parts)
+      : parts_(parts),
+        metrics_(parts.folder->metrics(), static_cast<std::uint64_t>(parts.first_step)),
+        tensorboard_(parts.folder->file("tensorboard"),
+                     static_cast<std::uint64_t>(parts.first_step) + 1),
+        progress_(progress_options(parts)),
+        holds_(holds_parts(parts)) {
+    if (parts.trace) trace_.emplace(parts.folder->file("trace.json"));
+    result_.steps = parts.first_step;
+  }
+
+  LoopResult run() {
+    const double start = now_seconds();
+    double step_start = start;
+    for (std::int64_t step = parts_.first_step + 1; step <= parts_.steps; ++step) {
+      // The batch of the step before stays alive: its row gradients may still be summed.
+      auto batch = std::make_unique<data::StepBatch>(
+          parts_.loader->step_batch(step - 1 - parts_.data_start));
+      step::Trainer& trainer = parts_.session->trainer();
+      const double loss_scale = parts_.loss_scaler != nullptr ? parts_.loss_scaler->scale() : 1;
+      trainer.set_loss_scale(loss_scale);
+      trainer.forward(*batch);
+      // A skipped step moves neither the schedule nor the bias correction.
+      const double lr = parts_.schedule.rate(trainer.version() + 1);
+      const step::StepResult result = trainer.backward(lr);
+      batch_ = std::move(batch);
+      if (parts_.loss_scaler != nullptr) close_fp16_step(step, result);
+      parts_.note_step(step, result.finite ? std::optional(result.loss) : std::nullopt);
+      if (result.finite) {
+        parts_.session->trainer().update(lr, step);
+        skips_in_a_row_ = 0;
+      } else if (parts_.loss_scaler != nullptr) {
+        parts_.session->trainer().skip();
+      } else {
+        skip_or_stop(step, result);
+      }
+      const bool last = step == parts_.steps;
+      const bool keeps = holds_.step_done(step, result.finite, last);
+      const bool evaluate =
+          due(parts_.config->eval.every, step) || (last && parts_.eval_loader != nullptr);
+      const int signal = stop_requested();
+      const bool ends = last || signal != 0 || holds_.failure() != nullptr;
+      const bool commits = commit_due(step, keeps) || ends;
+      const bool drains = evaluate || commits;
+      if (drains) parts_.session->trainer().drain();
+      // Steady: one whole update and one whole forward and backward lie between the step's borders.
+      steady_ = step > parts_.first_step + 2 && !drains && !drained_;
+      drained_ = drains;
+      const double now = now_seconds();
+      observe::StepRecord record = make_record(step, result, lr, now - step_start);
+      if (parts_.loss_scaler != nullptr) {
+        record.loss_scale = loss_scale;
+        record.overflow_skips = static_cast<std::uint64_t>(parts_.loss_scaler->state().skipped);
+      }
+      if (evaluate && parts_.eval_loader != nullptr) {
+        say(observe::RunState::kEvaluating, record.step);
+        record.eval_loss = result_.eval_loss = run_evaluation();
+      }
+      report(record);
+      if (ends) holds_.settle(!last);
+      if (commits && parts_.commit) {
+        say(observe::RunState::kSaving, record.step);
+        metrics_.sync();
+        parts_.commit(step);
+        holds_.committed(step);
+      }
+      if (holds_.failure()) std::rethrow_exception(holds_.failure());
+      if ((evaluate || last) && parts_.sample) parts_.sample(step);
+      result_.steps = step;
+      result_.final_loss = result.loss;
+      if (signal != 0 && !last) {
+        result_.stopped_by = signal;
+        break;
+      }
+      step_start = now_seconds();
+    }
+    progress_.finish();
+    parts_.session->trainer().drain();
+    for (const Lane lane : {Lane::kNvmeRead, Lane::kNvmeWrite}) {
+      const std::string name(lane_name(lane));
+      result_.profile_ratio[name] = slow_lanes_.profile_ratio(name);
+    }
+    result_.total_seconds = now_seconds() - start;
+    return std::move(result_);
+  }
+
+ private:
+  static observe::ProgressOptions progress_options(const LoopParts& parts) {
+    observe::ProgressOptions options = observe::progress_options_for(STDERR_FILENO);
+    options.steps = static_cast<std::uint64_t>(parts.steps);
+    options.unit = parts.unit;
+    return options;
+  }
+
+  static bool due(const std::optional<std::int64_t>& every, std::int64_t step) {
+    return every && *every > 0 && step % *every == 0;
+  }
+
+  static HoldsParts holds_parts(const LoopParts& parts) {
+    HoldsParts holds;
+    holds.trainer = &parts.session->trainer();
+    holds.executor = &parts.session->executor();
+    holds.keeper = parts.keeper;
+    holds.readers = parts.readers;
+    holds.keep_every = parts.keep_every;
+    holds.commits_in_program = parts.plan->input.settings.commit_each_step;
+    if (parts.last_commit) holds.last_commit = parts.last_commit();
+    return holds;
+  }
+
+  // keeps: a copy of this step's commit is to be made.
+  bool commit_due(std::int64_t step, bool keeps) {
+    if (!parts_.commit || parts_.plan->input.settings.commit_each_step) return false;
+    const auto& every = parts_.config->checkpoint.every;
+    const double seconds = every && every->seconds ? *every->seconds : 600;
+    const bool due =
+        every && every->steps ? step % *every->steps == 0 : now_seconds() - last_commit_ >= seconds;
+    if ((!due && !keeps) || holds_.held()) return false;
+    last_commit_ = now_seconds();
+    return true;
+  }
+
+  std::string what_is_bad(const step::StepResult& result) const {
+    return result.first_bad_piece < 0
+               ? str("the loss is ", result.loss)
+               : str("the gradient of ", parts_.plan->model->pieces[result.first_bad_piece].name,
+                     " is not finite");
+  }
+
+  // Ends the run before this step's update, with those before it applied.
+  [[noreturn]] void stop_at(std::int64_t step, const std::string& what, const std::string& hint) {
+    parts_.session->trainer().skip();
+    parts_.session->trainer().drain();
+    progress_.finish();
+    const std::string commit =
+        parts_.plan->input.settings.slots == 1
+            ? "nothing is committed (checkpoint.slots: 1)"
+            : str("the last commit is step ", parts_.last_commit().value_or(parts_.first_step));
+    throw Error(ErrorKind::kFailed,
+                str("step ", step, ": ", what, "; no state was changed by this step; ", commit),
+                hint);
+  }
+
+  // Overflows belong to fp16 and are no failure, until the scale can fall no further.
+  void close_fp16_step(std::int64_t step, const step::StepResult& result) {
+    optim::LossScaler& scaler = *parts_.loss_scaler;
+    const double before = scaler.scale();
+    const optim::StepVerdict verdict = scaler.update(result.finite);
+    if (verdict == optim::StepVerdict::kApply) return;
+    progress_.clear();
+    if (verdict == optim::StepVerdict::kSkip) {
+      log::info(str("step ", step, " is skipped: ", what_is_bad(result), " at loss scale ", before,
+                    scaler.scale() < before ? str("; now ", scaler.scale()) : std::string()));
+      return;
+    }
+    stop_at(step, str(what_is_bad(result), " at the least loss scale, ", before),
+            "train in bf16, whose range is that of fp32, or look at the data of this step");
+  }
+
+  void skip_or_stop(std::int64_t step, const step::StepResult& result) {
+    const std::string where = what_is_bad(result);
+    if (parts_.config->train.on_nonfinite == config::OnNonfinite::kSkip &&
+        ++skips_in_a_row_ < kMostSkips) {
+      parts_.session->trainer().skip();
+      progress_.clear();
+      log::warning(str("step ", step, " is skipped: ", where));
+      return;
+    }
+    stop_at(step, where,
+            "lower the learning rate, clip gradients (gradient_clipping: 1.0), or look at the data "
+            "of this step");
+  }
+
+  double run_evaluation() {
+    const std::int64_t all = parts_.eval_loader->steps_per_epoch();
+    const std::int64_t count =
+        std::min(all > 0 ? all : 1, parts_.config->eval.steps.value_or(all > 0 ? all : 1));
+    double sum = 0;
+    std::int64_t targets = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const data::StepBatch batch = parts_.eval_loader->step_batch(i);
+      const auto part =
+          parts_.session->trainer().evaluate(batch, parts_.plan->input.settings.group);
+      sum += part.loss_sum;
+      targets += part.target_tokens;
+    }
+    parts_.session->executor().take_totals();
+    return sum / static_cast<double>(targets);
+  }
+
+  observe::StepRecord make_record(std::int64_t step, const step::StepResult& result, double lr,
+                                  double seconds) {
+    observe::StepRecord record;
+    record.step = static_cast<std::uint64_t>(step);
+    record.loss = result.loss;
+    record.lr = lr;
+    record.grad_norm = result.grad_norm;
+    record.clip_factor = result.clip_factor;
+    record.redo = parts_.session->trainer().redone() > redone_;
+    redone_ = parts_.session->trainer().redone();
+    record.tokens = static_cast<std::uint64_t>(batch_->tokens);
+    record.target_tokens = static_cast<std::uint64_t>(batch_->target_tokens);
+    record.padding = batch_->padding;
+    record.seconds = seconds;
+    record.tokens_per_second = static_cast<double>(batch_->tokens) / seconds;
+    record.efficiency = parts_.plan->forecast.ideal_seconds / seconds;
+    record.bottleneck = plan::lane_name(parts_.plan->forecast.bottleneck);
+    record.peak_bytes = {{"device", parts_.plan->device_bytes},
+                         {"host", parts_.plan->host_bytes},
+                         {"nvme", parts_.plan->nvme_bytes},
+                         {"process", peak_resident_bytes()}};
+    const std::vector<step::LaneTotals> totals = parts_.session->executor().take_totals();
+    for (int lane = 0; lane < plan::kLanes; ++lane) {
+      if (const auto shown = shown_lane(static_cast<plan::Lane>(lane))) {
+        record.lane_busy[*shown] = totals[lane].busy_seconds / seconds;
+        record.stall_seconds[*shown] = totals[lane].stall_seconds;
+      }
+      if (steady_) {
+        result_.lanes[lane].busy_seconds += totals[lane].busy_seconds;
+        result_.lanes[lane].stall_seconds += totals[lane].stall_seconds;
+        result_.lanes[lane].bytes += totals[lane].bytes;
+      }
+    }
+    record.nvme_read_bytes = totals[static_cast<int>(plan::Lane::kRead)].bytes;
+    record.nvme_write_bytes = totals[static_cast<int>(plan::Lane::kWrite)].bytes;
+    if (steady_) {
+      ++result_.steady_steps;
+      result_.steady_seconds += seconds;
+    }
+    if (steady_ || result_.steady_steps == 0) result_.step_seconds.push_back(seconds);
+    result_.tokens += batch_->tokens;
+    return record;
+  }
+
+  void report(const observe::StepRecord& record) {
+    metrics_.append(record);
+    tensorboard_.append(record);
+    progress_.step(record);
+    if (trace_) trace_step(record.step);
+    std::vector<observe::LaneRate> rates;
+    const plan::Hardware& hardware = parts_.hardware;
+    const auto rate = [&](Lane lane, double expected, double bytes) {
+      const double busy = record.lane_busy[lane] * record.seconds;
+      if (expected > 0 && busy > 0) {
+        rates.push_back(
+            {std::string(lane_name(lane)), "GB/s", expected / 1e9, bytes / busy / 1e9, busy});
+      }
+    };
+    rate(Lane::kNvmeRead, hardware.nvme_read, static_cast<double>(record.nvme_read_bytes));
+    rate(Lane::kNvmeWrite, hardware.nvme_write, static_cast<double>(record.nvme_write_bytes));
+    for (const std::string& text : slow_lanes_.observe(record, rates)) {
+      progress_.clear();
+      log::warning(text);
+    }
+    say(observe::RunState::kTraining, record.step);
+  }
+
+  // status.json, for who watches from outside.
+  void say(observe::RunState state, std::uint64_t step) {
+    observe::Status status;
+    status.pid = static_cast<int>(::getpid());
+    status.state = state;
+    status.step = step;
+    status.steps = static_cast<std::uint64_t>(parts_.steps);
+    status.eta_seconds = progress_.eta_seconds();
+    if (parts_.last_commit) status.last_commit = parts_.last_commit();
+    write_status(status, parts_.folder->status());
+  }
+
+  void trace_step(std::uint64_t step) {
+    for (const step::OpTiming& timing : parts_.session->executor().take_timings()) {
+      const plan::Op& op = parts_.plan->programs.program(timing.segment).ops[timing.op];
+      std::string what = plan::op_kind_name(op.kind);
+      if (op.stage >= 0) what = str(what, " ", parts_.plan->model->stages[op.stage].name);
+      if (op.piece >= 0) what = str(what, " ", parts_.plan->model->pieces[op.piece].name);
+      if (op.micro_batch >= 0) what = str(what, " m", op.micro_batch);
+      observe::TraceSpan span;
+      span.lane = plan::lane_name(op.lane);
+      span.name = what;
+      span.start_seconds = timing.start;
+      span.seconds = timing.end - timing.start;
+      span.bytes = op.bytes();
+      span.predicted_seconds = predicted(timing.segment)[static_cast<std::size_t>(timing.op)];
+      span.step = step;
+      trace_->span(span);
+    }
+  }
+
+  const std::vector<double>& predicted(plan::Segment segment) {
+    std::vector<double>& seconds = predicted_[static_cast<std::size_t>(segment)];
+    if (seconds.empty())
+      seconds = op_seconds(parts_.plan->programs, parts_.plan->input, parts_.hardware, segment);
+    return seconds;
+  }
+
+  const LoopParts& parts_;
+  observe::MetricsWriter metrics_;
+  observe::TensorBoardWriter tensorboard_;
+  std::optional<observe::TraceWriter> trace_;
+  std::array<std::vector<double>, plan::kSegments> predicted_;
+  observe::Progress progress_;
+  observe::SlowLaneDetector slow_lanes_;
+  Holds holds_;
+  std::unique_ptr<data::StepBatch> batch_;
+  LoopResult result_;
+  static constexpr int kMostSkips = 10;  // in a row, before skipping becomes an error
+  int skips_in_a_row_ = 0;
+  std::int64_t redone_ = 0;
+  bool steady_ = false;
+  bool drained_ = false;
+  double last_commit_ = now_seconds();
+};
+
+}  // namespace
+
+LrSchedule lr_schedule(const config::RunConfig& config, std::int64_t steps) {
+  const config::SchedulerConfig& from = config.scheduler;
+  LrSchedule schedule;
+  schedule.type = static_cast<ScheduleType>(static_cast<int>(from.type));
+  schedule.peak = from.warmup_max_lr.value_or(config.optimizer.lr);
+  schedule.min_lr = from.warmup_min_lr;
+  schedule.total_steps = from.total_num_steps.value_or(steps);
+  schedule.warmup_steps = from.warmup_num_steps.value_or(static_cast<std::int64_t>(
+      std::ceil(from.warmup_ratio * static_cast<double>(schedule.total_steps))));
+  schedule.warmup_type =
+      from.warmup_type == config::WarmupType::kLog ? WarmupType::kLog : WarmupType::kLinear;
+  schedule.warmup_min_ratio = from.warmup_min_ratio;
+  schedule.cos_min_ratio = from.cos_min_ratio;
+  schedule.validate();
+  return schedule;
+}
+
+LoopResult run_steps(const LoopParts& parts) { return Loop(parts).run(); }
+
+}  // namespace zinf::train

@@ -1,0 +1,496 @@
+// The main path, in the order in which it happens: config -> model -> data -> plan -> tiers ->
+// steps -> what is left.
+#include "engine/train/train.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/machine.h"
+#include "engine/base/signals.h"
+#include "engine/base/str.h"
+#include "engine/config/reference.h"
+#include "engine/data/file_reader.h"
+#include "engine/model/torch_compute.h"
+#include "engine/model/torch_runtime.h"
+#include "engine/observe/metrics.h"
+#include "engine/observe/report.h"
+#include "engine/observe/status.h"
+#include "engine/plan/explain.h"
+#include "engine/step/activity.h"
+#include "engine/train/commit.h"
+#include "engine/train/finish.h"
+#include "engine/train/kept_runs.h"
+#include "engine/train/plan_run.h"
+#include "engine/train/resume_check.h"
+#include "engine/train/run_data.h"
+#include "engine/train/sample.h"
+#include "engine/train/session.h"
+#include "engine/train/steps.h"
+#include "engine/train/stored_run.h"
+#include "nvme/area_header.h"
+
+namespace zinf::train {
+
+namespace {
+
+// One run, from its config to what it leaves behind. The methods are called in this order.
+class TrainingRun {
+ public:
+  TrainingRun(const config::LoadResult& loaded, const TrainOptions& options)
+      : config_(loaded.config),
+        options_(options),
+        steps_(loaded.config.train.steps),
+        folder_(loaded.config, options.dry_run ? FolderUse::kLook
+                               : options.fresh ? FolderUse::kFresh
+                                               : FolderUse::kGoOn) {
+    const checkpoint::ManifestFolder::Found found = manifests().find();
+    if (!options.dry_run) {
+      log::attach_file(folder_.log());
+      resume_ = found.newest;
+    }
+    for (const std::string& skipped : found.skipped) log::warning(str("resume: skipped ", skipped));
+    if (!found.newest && !found.skipped.empty() && !options.resume_from) {
+      throw Error(
+          ErrorKind::kFailed,
+          str("no manifest in ", folder_.path(), " reads whole; the state is not touched"),
+          "put a whole manifest back, go on from a kept step (--resume-from), or start over "
+          "(--fresh)");
+    }
+    if (options.resume_from) go_back(*options.resume_from);
+    log::info(machine_line());
+    for (const config::Note& note : loaded.notes) log::info(note.text);
+  }
+
+  // Nothing is left to do, as far as is known: train.epochs has no steps before the data is open. A
+  // run that was killed after its last commit still owes what it leaves.
+  bool finished_before() const {
+    if (!resume_ || !resume_->finished || !steps_ || resume_->step < *steps_) return false;
+    const bool exports = config_.export_.at_end && config_.model.path.has_value();
+    return folder_.summary_ends_at(resume_->step) &&
+           (!exports || std::filesystem::exists(folder_.model()));
+  }
+
+  void open_model_and_data() {
+    data_watch_.emplace(config_.train.stall_timeout, data::longest_read,
+                        [this](const std::string& what) { end_hung(what); });
+    model_ = open_model(config_, true);
+    batch_ = batch_shape(config_, model_, row_length(config_, model_));
+    log::info(str(model_.model.spec.family, ", ", model_.model.spec.parameters(),
+                  " parameters, weights in ",
+                  name(optimizer_format(config_, model_.compute_type()).weight)));
+    data_ = open_run_data(config_, model_, batch_, folder_.cache());
+    data_start_ = data_start(resume_ ? &*resume_ : nullptr, data_, config_);
+    if (!steps_)
+      steps_ = data_start_ + data_.train->total_steps(config_.train.epochs.value_or(1.0));
+    schedule_ = lr_schedule(config_, *steps_);
+  }
+
+  void make_the_plan() {
+    model::set_compute_threads(usable_physical_cores());
+    compute_ = make_torch_compute(model_.model);
+    optimizer_.emplace(optimizer_format(config_, model_.compute_type()), optimizer_hyper(config_));
+    log::info(str("optimizer: ", name(optimizer_->format().algorithm), " with ",
+                  name(optimizer_->isa()), " kernels on ", pool_.threads(), " threads"));
+    const data::ShapeClass largest = data_.train->shape_classes().front();
+    shape_ = {largest.rows, largest.length};
+    const StageProbe probe = probe_stages(model_.model.spec, *compute_, shape_);
+    if (model_.compute_type() == model::DType::kFloat16) loss_scaler_ = make_loss_scaler();
+    hardware_ = measure_hardware(config_, *optimizer_, pool_);
+    plan_ =
+        make_plan(plan_request(config_, model_, batch_, shape_, probe, hardware_,
+                               budgets(config_, host_base_now(model_.model.spec.compute_type))));
+  }
+
+  void show_plan() const {
+    const bool json = options_.dry_run && options_.json;
+    (options_.dry_run ? std::cout : std::cerr)
+        << (json ? plan::explain_json(plan_) : plan::explain(plan_));
+    if (options_.dry_run && !json) show_first_sample(config_, model_, *data_.train);
+  }
+
+  // Everything is allocated here.
+  void open_tiers() {
+    nvme::StoreOptions store = state_store(config_, folder_.path(), folder_.area());
+    store.wrap_engine = options_.wrap_io;
+    committer_.emplace(manifest_base(config_, model_, plan_, *optimizer_, data_, batch_,
+                                     data_start_, store, *steps_),
+                       folder_,
+                       [this](const checkpoint::Manifest& manifest, const std::string& pages) {
+                         if (keeper_) keeper_->published(manifest, pages);
+                         if (readers_) readers_->published(manifest.step);
+                       });
+    if (resume_) check_resume(*resume_, committer_->base(), config_, options_.allow);
+    folder_.write_config(config_);
+    if (two_slots()) readers_.emplace(folder_.path());
+    session_.emplace(session_parts(store));
+    write_state(observe::RunState::kStarting, "", std::nullopt);
+    open_keeper();
+    if (kept_) take_kept(store);
+    if (resume_) {
+      go_on();
+    } else {
+      session_->load(*model_.weights);
+      if (two_slots()) committer_->commit(*session_, 0, false);
+    }
+    if (!two_slots()) {
+      // From the first update on the only copy of the state is in motion: no manifest may point to
+      // it.
+      manifests().remove_all();
+      log::warning(
+          "checkpoint.slots: 1 keeps one copy of the state: a kill before the end loses the run");
+    }
+  }
+
+  void run() {
+    const Sampler sampler(config_, model_, shape_);
+    if (!resume_) sampler.print(session_->trainer(), "before");
+    LoopParts loop;
+    loop.config = &config_;
+    loop.plan = &plan_;
+    loop.session = &*session_;
+    loop.loader = data_.train.get();
+    loop.eval_loader = data_.eval.get();
+    loop.folder = &folder_;
+    loop.schedule = schedule_;
+    loop.hardware = hardware_;
+    loop.trace = options_.trace;
+    if (loss_scaler_) loop.loss_scaler = &*loss_scaler_;
+    loop.last_commit = [this] { return committer_->last_step(); };
+    loop.first_step = resume_ ? resume_->step : 0;
+    loop.data_start = data_start_;
+    loop.steps = *steps_;
+    loop.unit = model_.model.spec.vocabulary > 0 ? "tok" : "samples";
+    loop.sample = [&](std::int64_t step) {
+      sampler.print(session_->trainer(), str("after step ", step));
+    };
+    loop.commit = [this](std::int64_t step) {
+      if (two_slots() || step == *steps_ || stop_requested() != 0) {
+        committer_->commit(*session_, step, step == *steps_);
+      }
+    };
+    loop.note_step = [this](std::int64_t step, std::optional<double> loss) {
+      StepNote note{loss, {}};
+      if (loss_scaler_) note.loss_scale = loss_scaler_->state();
+      committer_->note(step, note);
+    };
+    loop.keeper = keeper_ ? &*keeper_ : nullptr;
+    loop.readers = readers_ ? &*readers_ : nullptr;
+    loop.keep_every = keep_cadence(config_);
+    const StallWatch lanes(
+        config_.train.stall_timeout,
+        [this] { return step::longest_activity(session_->executor(), model_.model.spec); },
+        [this](const std::string& what) { end_hung(what); });
+    result_ = run_steps(loop);
+    if (resume_ && result_.steps == resume_->step) result_.final_loss = resume_->loss;
+  }
+
+  // Of the batch that follows the given commit, by its weights. Nothing is written.
+  double loss_after(const checkpoint::Manifest& manifest, const std::string& pages) {
+    if (const auto changed = changed_file(manifest.data, data_files(data_))) {
+      throw Error(ErrorKind::kUsage,
+                  str("the data of step ", manifest.step, " changed: ", changed->before.path,
+                      " had hash ", changed->before.hash),
+                  "restore it: the loss is that of this data's next batch");
+    }
+    nvme::StoreOptions store = state_store(config_, folder_.path(), folder_.area());
+    store.area = manifest.area;
+    resume_ = manifest;
+    SessionParts parts = session_parts(store);
+    parts.open_mode = nvme::OpenMode::kRead;
+    session_.emplace(parts);
+    take_state(pages);
+    const data::StepBatch batch = data_.train->step_batch(manifest.step - manifest.data_start);
+    const auto loss = session_->trainer().evaluate(batch, plan_.input.settings.group);
+    return loss.loss_sum / static_cast<double>(loss.target_tokens);
+  }
+
+  // Summary, report, model. The exit code.
+  int leave() {
+    const observe::Summary summary = make_summary(config_, plan_, *session_, result_);
+    write_summary(summary, folder_.summary());
+    observe::write_report(folder_.path());
+    write_end_status();
+    if (result_.stopped_by != 0) {
+      log::warning(str("stopped by ", signal_name(result_.stopped_by), " after step ",
+                       result_.steps,
+                       "; the state is committed: the same command goes on from here"));
+      return 128 + result_.stopped_by;
+    }
+    if (config_.export_.at_end && model_.folder) {
+      std::filesystem::remove_all(folder_.model());  // of the same run with fewer steps
+      const model::ExportResult exported =
+          export_model(model_, session_->states(), session_->trainer().slot(), folder_.model(),
+                       export_type(config_, model_.compute_type()), config_.export_.single_file);
+      log::info(str("model exported to ", exported.path, " (", exported.tensors, " tensors, ",
+                    format_bytes(exported.weight_bytes), ")"));
+    }
+    std::cout << (options_.json ? summary_json(summary) : summary_table(summary));
+    return 0;
+  }
+
+  int say_finished() const {
+    log::info(str("this run is finished (step ", resume_->step,
+                  "); --fresh starts over, zinf export writes its model"));
+    return 0;
+  }
+
+  // For who watches status.json. Only once the run's area is this process's own.
+  void note_failure(const std::string& what, int exit_code) const {
+    if (session_) write_state(observe::RunState::kFailed, what, exit_code);
+  }
+
+ private:
+  checkpoint::ManifestFolder manifests() const {
+    return checkpoint::ManifestFolder(folder_.path());
+  }
+  bool two_slots() const { return plan_.input.settings.slots == 2; }
+
+  // Without clipping an early update is dropped only by a gradient that is not finite.
+  step::Speculate speculate() const {
+    if (config_.step.speculate == config::Speculate::kNever) return step::Speculate::kNever;
+    const bool always =
+        config_.gradient_clipping <= 0 || config_.step.speculate == config::Speculate::kAlways;
+    return always ? step::Speculate::kAlways : step::Speculate::kRarely;
+  }
+
+  optim::LossScaler make_loss_scaler() const {
+    optim::LossScaleOptions options;
+    options.loss_scale = config_.fp16.loss_scale;
+    options.initial_scale_power = static_cast<int>(config_.fp16.initial_scale_power);
+    options.loss_scale_window = config_.fp16.loss_scale_window;
+    options.hysteresis = static_cast<int>(config_.fp16.hysteresis);
+    options.consecutive_hysteresis = config_.fp16.consecutive_hysteresis;
+    options.min_loss_scale = config_.fp16.min_loss_scale;
+    if (resume_ && resume_->loss_scale) return {options, *resume_->loss_scale};
+    return optim::LossScaler(options);
+  }
+
+  SessionParts session_parts(const nvme::StoreOptions& store) {
+    SessionParts parts;
+    parts.plan = &plan_;
+    parts.compute = compute_.get();
+    parts.optimizer = &*optimizer_;
+    parts.pool = &pool_;
+    parts.groups = decay_groups(config_);
+    parts.group_ranges = decay_ranges(model_.model.spec);
+    parts.store = store;
+    // A kept commit may be all that is left.
+    const bool there =
+        std::all_of(store.drives.begin(), store.drives.end(), [&](const auto& drive) {
+          return std::filesystem::exists(str(drive.path, "/", store.area, ".zinf-area"));
+        });
+    parts.open_mode =
+        resume_ && (there || !kept_) ? nvme::OpenMode::kReopen : nvme::OpenMode::kReplace;
+    parts.verify = config_.io.verify;
+    parts.trainer.max_norm = config_.gradient_clipping;
+    parts.trainer.seed = static_cast<std::uint64_t>(config_.train.seed);
+    parts.trainer.slots = plan_.input.settings.slots;
+    parts.trainer.commits_in_program = plan_.input.settings.commit_each_step;
+    parts.trainer.speculate = speculate();
+    parts.executor.keep_timings = options_.trace;
+    parts.executor.commit = [this](std::int64_t step, std::int64_t version, int slot) {
+      committer_->publish(session_->tiers(), step, version, slot, false, false);
+    };
+    if (resume_) {
+      parts.trainer.version = resume_->version;
+      parts.trainer.slot = parts.trainer.committed_slot = resume_->slot;
+      parts.trainer.moments_are_zero = resume_->moments_are_zero;
+    }
+    return parts;
+  }
+
+  // --resume-from: the kept commit will go into the slot that does not hold the newest one.
+  void go_back(std::int64_t step) {
+    if (resume_ && resume_->step == step) return;
+    const int free_slot = resume_ ? 1 - resume_->slot : 0;
+    kept_ = checkpoint::KeptCheckpoints(folder_.path()).manifest(step);
+    resume_ = kept_;
+    resume_->area = folder_.area();
+    resume_->slot = free_slot;
+  }
+
+  // Until the manifest is published a kill leaves the run as it was.
+  void take_kept(const nvme::StoreOptions& store) {
+    const checkpoint::KeptCheckpoints kept(folder_.path());
+    const std::string pages = kept.manifests().pages(*kept_);
+    restore_kept(*kept_, pages, plan_, store, session_->tiers(), resume_->slot);
+    manifests().publish(*resume_, pages);
+    const std::vector<std::int64_t> live = manifests().steps();
+    for (auto later = live.rbegin(); later != live.rend() && *later > resume_->step; ++later)
+      manifests().remove(*later);
+  }
+
+  void open_keeper() {
+    const checkpoint::Manifest& base = committer_->base();
+    const checkpoint::KeptCheckpoints kept(folder_.path());
+    kept.clean(base.area, base.drives, false);
+    check_space(kept.steps().size());
+    if (config_.checkpoint.keep == 1) return;
+    KeeperOptions options;
+    options.run_folder = folder_.path();
+    options.count = config_.checkpoint.keep - 1;
+    options.bytes_per_second = hardware_.nvme_write / 4;
+    const int extents = static_cast<int>(base.extents.size());
+    for (int slot = 0; slot < 2; ++slot)
+      options.ranges[static_cast<std::size_t>(slot)] = session_->tiers().file_ranges(slot, extents);
+    if (config_.export_.at_kept_checkpoints && model_.folder)
+      options.after = [this](std::int64_t step) { export_kept(config_, folder_.path(), step); };
+    keeper_.emplace(std::move(options));
+  }
+
+  void check_space(std::size_t kept_now) {
+    SpaceNeeds needs;
+    needs.run_folder = folder_.path();
+    needs.drives = committer_->base().drives;
+    needs.kept_on_drive.assign(needs.drives.size(), nvme::kAreaDataStart);
+    const int extents = static_cast<int>(committer_->base().extents.size());
+    for (const nvme::FileRange& range : session_->tiers().file_ranges(0, extents))
+      needs.kept_on_drive[range.drive] += range.bytes;
+    // One more than are kept: an old copy goes when the new one is whole.
+    if (config_.checkpoint.keep > 1) {
+      needs.copies =
+          std::max<std::int64_t>(1, config_.checkpoint.keep - static_cast<std::int64_t>(kept_now));
+    }
+    const Bytes parameters = static_cast<Bytes>(model_.model.spec.parameters());
+    if (model_.folder && config_.export_.at_end) {
+      needs.exports +=
+          parameters * (export_type(config_, model_.compute_type()) == model::DType::kFloat32
+                            ? sizeof(float)
+                            : sizeof(std::uint16_t));
+    }
+    if (model_.folder && config_.export_.at_kept_checkpoints)
+      needs.exports += parameters * sizeof(std::uint16_t) * static_cast<Bytes>(needs.copies);
+    check_space_for(needs);
+  }
+
+  // pages: the commit's page table; empty: it has none, or nothing is verified.
+  void take_state(const std::string& pages) {
+    // What the drive gives back from now on is held against what the commit says was written.
+    const int extents = static_cast<int>(resume_->extents.size());
+    if (!pages.empty() && !session_->tiers().load_pages(resume_->slot, extents, pages)) {
+      throw Error(ErrorKind::kFailed, str("the page table of step ", resume_->step,
+                                          " is not one of this run's layout"));
+    }
+    session_->states().restore(resume_->slot, resume_->moments_are_zero);
+  }
+
+  void go_on() {
+    take_state(config_.io.verify ? manifests().pages(*resume_) : "");
+    log::info(str("resumed after step ", resume_->step, " of ", resume_->steps));
+  }
+
+  void write_end_status() const {
+    const int signal = result_.stopped_by;
+    write_state(signal != 0 ? observe::RunState::kInterrupted : observe::RunState::kFinished,
+                signal != 0 ? str("stopped by ", signal_name(signal)) : std::string(),
+                signal != 0 ? 128 + signal : 0);
+  }
+
+  void write_state(observe::RunState state, const std::string& message,
+                   std::optional<int> exit_code) const {
+    observe::Status status;
+    status.pid = static_cast<int>(::getpid());
+    status.state = state;
+    const std::optional<std::int64_t> committed = committer_->last_step();
+    const std::int64_t before = resume_ ? resume_->step : 0;
+    status.step = static_cast<std::uint64_t>(std::max(result_.steps, committed.value_or(before)));
+    status.steps = static_cast<std::uint64_t>(*steps_);
+    if (committed || resume_)
+      status.last_commit = static_cast<std::uint64_t>(committed.value_or(before));
+    status.message = message;
+    status.exit_code = exit_code;
+    write_status(status, folder_.status());
+  }
+
+  // In a watch's thread; the hung one can't be unwound.
+  [[noreturn]] void end_hung(const std::string& what) const {
+    auto committed = committer_ ? committer_->last_step() : std::nullopt;
+    if (!committed && resume_) committed = resume_->step;
+    const std::string text =
+        str(what, ", longer than train.stall_timeout (", config_.train.stall_timeout, " s)");
+    log::error(text + (committed ? str("; the last commit, step ", *committed, ", is whole")
+                                 : std::string()));
+    note_failure(text, 1);
+    ::_exit(1);
+  }
+
+  const config::RunConfig& config_;
+  const TrainOptions& options_;
+  std::optional<std::int64_t> steps_;  // of the whole run; none: known once the data is open
+  RunFolder folder_;
+  std::optional<checkpoint::Manifest> resume_;
+  ModelInput model_;
+  BatchShape batch_;
+  data::DataSet data_;
+  std::int64_t data_start_ = 0;  // the step after which the data begins
+  LrSchedule schedule_;
+  std::unique_ptr<model::Compute> compute_;
+  optim::Pool pool_;
+  std::optional<optim::Optimizer> optimizer_;
+  std::optional<optim::LossScaler> loss_scaler_;  // fp16
+  plan::ShapeClass shape_;
+  plan::Hardware hardware_;
+  plan::Plan plan_;
+  std::optional<Committer> committer_;
+  std::optional<checkpoint::Manifest> kept_;  // what --resume-from names
+  // Before the session: its last commit may still be told to them.
+  std::optional<ReadHoldServer> readers_;
+  std::optional<Keeper> keeper_;
+  std::optional<Session> session_;
+  LoopResult result_;
+  std::optional<StallWatch> data_watch_;
+};
+
+}  // namespace
+
+StoredLoss stored_loss(const std::string& run_folder, std::optional<std::int64_t> step) {
+  const StoredRun stored(run_folder, step);  // holds a run that is training
+  const checkpoint::Manifest& manifest = stored.manifest();
+  config::LoadResult loaded;
+  loaded.config = stored.config();
+  loaded.config.output_dir = run_folder;
+  TrainOptions options;
+  options.dry_run = true;
+  TrainingRun run(loaded, options);
+  run.open_model_and_data();
+  run.make_the_plan();
+  StoredLoss result;
+  result.step = manifest.step;
+  result.trained = manifest.loss;
+  result.next = run.loss_after(manifest, stored.pages());
+  const std::string metrics = run_folder + "/metrics.jsonl";
+  if (!std::filesystem::exists(metrics)) return result;
+  for (const observe::StepRecord& record : observe::read_metrics(metrics)) {
+    if (static_cast<std::int64_t>(record.step) == manifest.step + 1) result.logged = record.loss;
+  }
+  return result;
+}
+
+int train(const config::LoadResult& loaded, const TrainOptions& options) {
+  refuse_unsupported(loaded.config);
+  TrainingRun run(loaded, options);
+  if (run.finished_before()) return run.say_finished();
+  run.open_model_and_data();
+  if (run.finished_before()) return run.say_finished();
+  run.make_the_plan();
+  run.show_plan();
+  if (options.dry_run) return 0;
+  try {
+    run.open_tiers();
+    run.run();
+    return run.leave();
+  } catch (const Error& error) {
+    run.note_failure(error.what(), error.exit_code());
+    throw;
+  } catch (const std::exception& error) {
+    run.note_failure(error.what(), 1);
+    throw;
+  }
+}
+
+}  // namespace zinf::train

@@ -1,0 +1,306 @@
+#include "nvme/tune.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "nvme/device_info.h"
+
+namespace zinf::nvme {
+
+namespace {
+
+constexpr double kAsGood = 0.02, kAsGoodAtMost = 0.1;  // see choose_row()
+constexpr std::size_t kFinalists = 3;
+constexpr int kEngineRounds = 3, kFioRounds = 3;
+constexpr double kSettled = 0.05;      // sustained: two windows this close to each other
+constexpr double kMostSustained = 60;  // seconds of writing before the rate is taken as it is
+
+class Repeats {
+ public:
+  void add(double value) { values_.push_back(value); }
+  Measured summary() const {
+    std::vector<double> sorted = values_;
+    std::sort(sorted.begin(), sorted.end());
+    return {sorted[sorted.size() / 2], sorted.front(), sorted.back(),
+            static_cast<int>(sorted.size())};
+  }
+
+ private:
+  std::vector<double> values_;
+};
+
+// Mixed runs of one row, as they come in.
+struct Samples {
+  Repeats mixed, cpu, p99;
+  void add(const BenchResult& result) {
+    mixed.add(result.gb_per_second);
+    cpu.add(result.cpu_seconds_per_gb);
+    p99.add(result.p99_ms);
+  }
+  void fill(TuneRow& row) const {
+    row.mixed = mixed.summary();
+    row.cpu_seconds_per_gb = cpu.summary().median;
+    row.p99_ms = p99.summary().median;
+  }
+};
+
+class Tuner {
+ public:
+  Tuner(const TuneOptions& options, const std::function<void(const TuneRow&)>& on_row)
+      : options_(options), on_row_(on_row), bench_(options.directory, options.file_bytes) {}
+
+  TuneReport run() {
+    report_.warnings = directory_warnings(options_.directory);
+    report_.device = describe_device();
+    if (options_.sustained) settle();
+    start_ = now_seconds();
+    const EngineKind best = pick_engine();
+    sweep(best);
+    finals();
+    finish();
+    return std::move(report_);
+  }
+
+ private:
+  BenchOptions bench_options(Traffic traffic, EngineKind engine, Bytes block, int depth) const {
+    BenchOptions options;
+    options.traffic = traffic;
+    options.engine = engine;
+    options.block_size = block;
+    options.depth = depth;
+    options.seconds = options_.seconds;
+    options.read_share = options_.read_share;
+    options.memory_load = options_.under_load;
+    return options;
+  }
+
+  // Writes until two windows in a row give the same rate: the drive's write cache is then full.
+  void settle() {
+    BenchOptions options = bench_options(Traffic::kWrite, EngineKind::kAuto, kMiB, 32);
+    options.seconds = 4;
+    double before = 0, spent = 0;
+    while (spent < kMostSustained) {
+      const BenchResult result = bench_.run(options);
+      spent += result.seconds;
+      if (before > 0 && std::abs(result.gb_per_second / before - 1) < kSettled) return;
+      before = result.gb_per_second;
+    }
+  }
+
+  double spent() const { return now_seconds() - start_; }
+
+  // Mixed, the engines in turn: rows of the first pass.
+  void scout(const std::vector<EngineKind>& engines, Bytes block, int depth, int rounds) {
+    std::vector<Samples> samples(engines.size());
+    for (int round = 0; round < rounds; ++round) {
+      for (std::size_t i = 0; i < engines.size(); ++i) {
+        const BenchResult result =
+            bench_.run(bench_options(Traffic::kMixed, engines[i], block, depth));
+        samples[i].add(result);
+        report_.huge_pages = result.huge_pages;
+      }
+    }
+    for (std::size_t i = 0; i < engines.size(); ++i) {
+      TuneRow row;
+      row.engine = engine_kind_name(engines[i]);
+      row.block_size = block;
+      row.depth = depth;
+      samples[i].fill(row);
+      report_.rows.push_back(row);
+      if (on_row_) on_row_(row);
+    }
+  }
+
+  EngineKind pick_engine() {
+    const Bytes block =
+        std::clamp<Bytes>(kMiB, options_.block_sizes.front(), options_.block_sizes.back());
+    const int depth = std::clamp(32, options_.depths.front(), options_.depths.back());
+    std::vector<EngineKind> available;
+    for (const EngineKind engine : options_.engines) {
+      const std::string why = why_unavailable(engine, depth);
+      if (why.empty()) {
+        available.push_back(engine);
+      } else {
+        report_.skipped.push_back(fmt::format("{}: {}", engine_kind_name(engine), why));
+      }
+    }
+    scout(available, block, depth, kEngineRounds);
+    const int best = choose_row(report_.rows);
+    if (best < 0)
+      throw Error(ErrorKind::kFailed,
+                  "none of the engines to tune is available: " + report_.skipped.front());
+    return parse_engine_kind(report_.rows[static_cast<std::size_t>(best)].engine);
+  }
+
+  void sweep(EngineKind engine) {
+    for (const Bytes block : options_.block_sizes) {
+      for (const int depth : options_.depths) {
+        const bool known =
+            std::any_of(report_.rows.begin(), report_.rows.end(), [&](const TuneRow& row) {
+              return row.engine == engine_kind_name(engine) && row.block_size == block &&
+                     row.depth == depth;
+            });
+        if (spent() > options_.most_seconds / 2) return;
+        const Bytes in_flight = block * static_cast<Bytes>(depth);
+        if (!known && in_flight <= options_.most_in_flight && 4 * in_flight <= options_.file_bytes)
+          scout({engine}, block, depth, 1);
+      }
+    }
+  }
+
+  // All three kinds of traffic in turn, so that a drift of the drive meets them alike.
+  void measure(TuneRow& row) {
+    const EngineKind engine = parse_engine_kind(row.engine);
+    Repeats read, write;
+    Samples mixed;
+    for (int repeat = 1; repeat <= options_.most_repeats; ++repeat) {
+      read.add(bench_.run(bench_options(Traffic::kRead, engine, row.block_size, row.depth))
+                   .gb_per_second);
+      write.add(bench_.run(bench_options(Traffic::kWrite, engine, row.block_size, row.depth))
+                    .gb_per_second);
+      mixed.add(bench_.run(bench_options(Traffic::kMixed, engine, row.block_size, row.depth)));
+      mixed.fill(row);
+      row.read = read.summary();
+      row.write = write.summary();
+      const double worst = std::max({row.read.spread(), row.write.spread(), row.mixed.spread()});
+      const bool enough = worst <= options_.spread || spent() > options_.most_seconds;
+      if (repeat >= options_.least_repeats && enough) break;
+    }
+    if (on_row_) on_row_(row);
+  }
+
+  void finals() {
+    std::vector<std::size_t> order(report_.rows.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return report_.rows[a].mixed.median > report_.rows[b].mixed.median;
+    });
+    order.resize(std::min(order.size(), kFinalists));
+    // The cheapest of those that looked good enough takes part as well: one scouting run is a
+    // coarse judge.
+    const auto cheapest = static_cast<std::size_t>(choose_row(report_.rows));
+    if (std::find(order.begin(), order.end(), cheapest) == order.end()) order.push_back(cheapest);
+    std::vector<TuneRow> finalists;
+    for (const std::size_t index : order) {
+      measure(report_.rows[index]);
+      finalists.push_back(report_.rows[index]);
+    }
+    report_.rows[order[static_cast<std::size_t>(choose_row(finalists))]].chosen = true;
+  }
+
+  void finish() {
+    const TuneRow& row = *std::find_if(report_.rows.begin(), report_.rows.end(),
+                                       [](const TuneRow& r) { return r.chosen; });
+    NvmeProfile& profile = report_.profile;
+    profile.engine = parse_engine_kind(row.engine);
+    profile.block_size = row.block_size;
+    profile.depth = row.depth;
+    profile.read_gb_per_second = row.read.median;
+    profile.write_gb_per_second = row.write.median;
+    profile.mixed_gb_per_second = row.mixed.median;
+    const DeviceInfo device = device_of(options_.directory);
+    profile.device = device.model.empty() ? device.name : device.model;
+    profile.file_system = bench_.facts().file_system;
+    profile.direct = bench_.facts().direct;
+    compare_with_fio(row);
+    report_.bytes_written = bench_.bytes_written();
+  }
+
+  void compare_with_fio(const TuneRow& row) {
+    BenchOptions options =
+        bench_options(Traffic::kMixed, parse_engine_kind(row.engine), row.block_size, row.depth);
+    options.memory_load = false;  // fio has none
+    options.seconds = std::max(1.0, options.seconds);
+    report_.fio_line = fio_command(bench_, options);
+    Repeats fio, zinf, ratio;
+    for (int round = 0; round < kFioRounds; ++round) {
+      const auto theirs = fio_gb_per_second(report_.fio_line);
+      if (!theirs) return;
+      const double ours = bench_.run(options).gb_per_second;
+      fio.add(*theirs);
+      zinf.add(ours);
+      ratio.add(ours / *theirs);
+    }
+    report_.fio =
+        FioComparison{fio.summary().median, zinf.summary().median, ratio.summary().median};
+  }
+
+  std::string describe_device() const {
+    const DeviceInfo device = device_of(options_.directory);
+    std::string text = device.model.empty() ? device.name : device.model;
+    const auto add = [&text](const std::string& part) {
+      text += (text.empty() ? "" : ", ") + part;
+    };
+    if (!device.link.empty()) add(device.link);
+    if (device.logical_block > 0) add(fmt::format("blocks of {} B", device.logical_block));
+    if (device.largest_request > 0)
+      add(fmt::format("requests up to {}", format_bytes(device.largest_request)));
+    if (!device.scheduler.empty()) add(fmt::format("scheduler {}", device.scheduler));
+    if (device.celsius) add(fmt::format("{:.0f} degrees Celsius", *device.celsius));
+    return text.empty() ? "no block device" : text;
+  }
+
+  const TuneOptions& options_;
+  const std::function<void(const TuneRow&)>& on_row_;
+  DriveBench bench_;
+  TuneReport report_;
+  double start_ = 0;
+};
+
+}  // namespace
+
+Bytes tune_will_write(const TuneOptions& options, double write_gb_per_second) {
+  double seconds = 0;
+  const double scouts = static_cast<double>(options.engines.size() * kEngineRounds +
+                                            options.block_sizes.size() * options.depths.size());
+  seconds += scouts * options.seconds * (1 - options.read_share);
+  seconds += static_cast<double>(kFinalists + 1) * options.most_repeats * options.seconds *
+             (2 - options.read_share);
+  seconds += 2 * kFioRounds * std::max(1.0, options.seconds) * (1 - options.read_share);
+  if (options.sustained) seconds += kMostSustained;
+  return options.file_bytes + static_cast<Bytes>(seconds * write_gb_per_second * 1e9);
+}
+
+TuneReport tune(const TuneOptions& options, const std::function<void(const TuneRow&)>& on_row) {
+  ZINF_CHECK(!options.engines.empty() && !options.block_sizes.empty() && !options.depths.empty(),
+             "nothing to tune");
+  return Tuner(options, on_row).run();
+}
+
+int choose_row(const std::vector<TuneRow>& rows) {
+  Measured best;
+  for (const TuneRow& row : rows) {
+    if (row.mixed.median > best.median) best = row.mixed;
+  }
+  int chosen = -1;
+  const auto in_flight = [&](int i) {
+    return rows[static_cast<std::size_t>(i)].block_size *
+           static_cast<Bytes>(rows[static_cast<std::size_t>(i)].depth);
+  };
+  for (int i = 0; i < static_cast<int>(rows.size()); ++i) {
+    const TuneRow& row = rows[static_cast<std::size_t>(i)];
+    const double tolerance =
+        std::clamp(std::max(best.spread(), row.mixed.spread()) / 2, kAsGood, kAsGoodAtMost);
+    if (row.mixed.median <= 0 || row.mixed.median < (1 - tolerance) * best.median) continue;
+    const bool cheaper =
+        chosen < 0 || in_flight(i) < in_flight(chosen) ||
+        (in_flight(i) == in_flight(chosen) &&
+         row.cpu_seconds_per_gb < rows[static_cast<std::size_t>(chosen)].cpu_seconds_per_gb);
+    if (cheaper) chosen = i;
+  }
+  return chosen;
+}
+
+std::string rate_bar(double value, double best, int width) {
+  const int filled =
+      best > 0 ? static_cast<int>(std::lround(std::clamp(value / best, 0.0, 1.0) * width)) : 0;
+  return std::string(static_cast<std::size_t>(filled), '=') +
+         std::string(static_cast<std::size_t>(width - filled), '-');
+}
+
+}  // namespace zinf::nvme

@@ -1,0 +1,16 @@
+#include "engine/base/str.h"
+
+#include <gtest/gtest.h>
+
+namespace zinf {
+namespace {
+
+TEST(Str, JoinsWhatStreamsPrint) {
+  EXPECT_EQ(str("layer ", 3, ": ", 1.5, ' ', std::string("GB/s")), "layer 3: 1.5 GB/s");
+  EXPECT_EQ(str(""), "");
+  EXPECT_EQ(str(std::uint64_t{18446744073709551615u}, " ", -1, " ", true),
+            "18446744073709551615 -1 1");
+}
+
+}  // namespace
+}  // namespace zinf

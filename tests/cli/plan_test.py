@@ -1,0 +1,110 @@
+"""zinf plan: the contract's fields, the textbook column, planning for hardware that is not here."""
+import json
+import re
+import time
+import unittest
+
+import zinf_runner as z
+
+GIVEN = ("--gpu", "RTX4090", "--host-memory", "64GiB", "--nvme", "2TB,6,5,1200TB")
+KEYS = ("fits", "peak_bytes", "step_seconds", "bottleneck", "lanes", "textbook_bytes_per_rank", "state_bytes_per_rank",
+        "written_bytes_per_step", "exposed_optimizer_seconds")
+
+
+class PlanTest(unittest.TestCase):
+    def setUp(self):
+        self.workspace = z.Workspace()
+        self.addCleanup(self.workspace.close)
+
+    def seven_billion(self, layers=32, **changes):
+        """config.json alone of a Llama with 7 billion parameters: 6,738,415,616 as published for these sizes."""
+        folder = z.llama_folder(self.workspace, "7b", vocab_size=32000, hidden_size=4096, intermediate_size=11008,
+                                num_hidden_layers=layers, num_attention_heads=32, num_key_value_heads=32,
+                                max_position_embeddings=2048, tie_word_embeddings=False)
+        sections = z.llama_sections(self.workspace, folder=folder, bf16={"enabled": True})
+        sections["data"]["seq_len"] = 1024
+        sections["train_micro_batch_size_per_gpu"] = 1
+        sections["gradient_accumulation_steps"] = 8
+        del sections["memory"]
+        sections.update(changes)
+        return self.workspace.config("seven", **sections)
+
+    def plan(self, config, *arguments):
+        code, out, err = z.run("plan", config, *arguments, "--json")
+        self.assertEqual(code, 0, err)
+        return json.loads(out)
+
+    def test_the_textbook_column(self):
+        config = self.seven_billion()
+        plan = self.plan(config, "--ranks", "8", *GIVEN)
+        for key in KEYS:
+            self.assertIn(key, plan)
+        # (2 + 2 + 12) bytes a parameter, ever more of it divided by 8.
+        for stage, per_parameter in (("0", 16), ("1", 4 + 12 / 8), ("2", 2 + 14 / 8), ("3", 16 / 8)):
+            self.assertAlmostEqual(plan["textbook_bytes_per_rank"][stage] / 6738415616, per_parameter, places=6)
+        code, out, err = z.run("plan", config, "--ranks", "8", *GIVEN)
+        self.assertEqual(code, 0, err)
+        # For a round 7 billion, as in the books: 112 / 38.5 / 26.25 / 14 GB.
+        found = re.search(r"stage 0 ([\d.]+) GB, 1 ([\d.]+), 2 ([\d.]+), 3 ([\d.]+)", out)
+        scale = 7e9 / 6738415616
+        for text, book in zip(found.groups(), (112, 38.5, 26.25, 14)):
+            self.assertAlmostEqual(float(text) * scale, book, delta=0.02)
+
+    def test_given_hardware_in_seconds(self):
+        start = time.monotonic()
+        plan = self.plan(self.seven_billion(), *GIVEN)
+        print(f"{time.monotonic() - start:.1f} s for 32 layers")  # a figure, not a verdict
+        self.assertTrue(plan["fits"])
+        self.assertLessEqual(plan["peak_bytes"]["device"], 24 << 30)
+        self.assertLessEqual(plan["peak_bytes"]["host"], 64 << 30)
+        self.assertGreater(plan["written_bytes_per_step"], 0)
+        self.assertLessEqual(plan["written_bytes_per_step"], 12.5 * 6738415616)
+        self.assertIn(plan["bottleneck"], plan["lanes"])
+
+    def test_wear(self):
+        drive = f"memory.nvme=[{{path: {self.workspace.path / 'swap'}}}]"
+        code, out, err = z.run("plan", self.seven_billion(), *GIVEN, "--set", drive, "--set", "placement={weights: nvme, optimizer: nvme}")
+        self.assertEqual(code, 0, err)
+        found = re.search(r"Wear: ([\d.]+) GiB written a step; an endurance of .* lasts (\d+) steps", out)
+        self.assertIsNotNone(found, out)
+        # 12 bytes a parameter and step with a split master, padding aside.
+        self.assertAlmostEqual(float(found[1]) * 2**30 / 6738415616, 12, delta=0.1)
+        self.assertAlmostEqual(int(found[2]), 1200e12 / (12 * 6738415616), delta=200)
+
+    def test_what_does_not_fit_names_a_change_that_does(self):
+        config = self.workspace.config("small", **z.mlp_sections(self.workspace, width=512))
+        code, out, err = z.run("plan", config, "--set", "memory.device=1MiB")
+        self.assertEqual(code, 3, err)
+        self.assertEqual(out, "")
+        change = re.search(r"the smallest change that fits: --set (\S+)", err)[1]
+        code, _, err = z.run("plan", config, "--set", change)
+        self.assertEqual(code, 0, err)
+        code, out, _ = z.run("plan", config, "--set", "memory.device=1MiB", "--json")
+        self.assertEqual(code, 3)
+        refused = json.loads(out)
+        self.assertFalse(refused["fits"])
+        self.assertIn("the smallest change that fits", refused["reason"])
+        self.assertEqual(refused["budget_bytes"]["device"], 1 << 20)
+
+    def test_a_drive_too_small(self):
+        code, _, err = z.run("plan", self.seven_billion(), "--gpu", "RTX4090", "--host-memory", "16GiB", "--nvme", "50GB,6,5")
+        self.assertEqual(code, 3)
+        self.assertIn("NVMe needs", err)
+
+    def test_usage(self):
+        config = self.seven_billion()
+        code, _, err = z.run("plan", config, "--gpu", "RTX9999")
+        self.assertEqual(code, 2)
+        self.assertIn("RTX4090", err)
+        code, _, err = z.run("plan", config, "--nvme", "2TB,fast", "--gpu", "RTX4090")
+        self.assertEqual(code, 2)
+        self.assertIn("2TB,6,5,1200TB", err)
+        code, _, err = z.run("plan", config, "--host-memory", "lots")
+        self.assertEqual(code, 2)
+        self.assertIn("--host-memory: expected a size", err)
+        code, _, err = z.run("plan", config, "--ranks", "0")
+        self.assertEqual(code, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,183 @@
+"""Going on after a stop: exact whatever the state, its format and its place; learning rates; changed data; longer runs."""
+import json
+import random
+import struct
+import unittest
+
+import field_case
+import zinf_runner as z
+from field_case import ON_DEVICE, ON_HOST, ON_NVME, sets
+
+MIXED = "placement={weights: host, optimizer: nvme}"
+
+
+class ResumeCase(field_case.RunCase):
+    def begun(self, name, sections):
+        """A config and the folder of its run."""
+        return self.workspace.config(name, **sections), self.workspace.path / name
+
+    def goes_on(self, config, folder, *arguments):
+        """The log of a run, or a part of it, that ends well."""
+        code, _, err = z.train(config, folder, *arguments)
+        self.assertEqual(code, 0, err)
+        return err
+
+    def figures(self, folder):
+        """What a run leaves that a stop must not change."""
+        lines = z.metrics(folder)
+        self.assertEqual([line["step"] for line in lines], list(range(1, len(lines) + 1)))
+        return ([(line["loss"], line["lr"], line["grad_norm"], line.get("loss_scale")) for line in lines],
+                z.summary(folder)["state_hash"])
+
+
+class Exactness(ResumeCase):
+    def test_three_steps_and_three_more_are_six(self):
+        """BR-011, BR-036, BR-040: weights, both moments, step, loss scale, rates and losses, for every type, by a new process,
+        where the state was and elsewhere."""
+        for number, kind in enumerate(({}, {"bf16": {"enabled": True}}, {"fp16": {"enabled": True, "initial_scale_power": 30}})):
+            sections = z.llama_sections(self.workspace, steps=6, **kind)
+            sections["scheduler"] = {"type": "linear", "params": {"warmup_num_steps": 2, "total_num_steps": 8}}
+            self.trained(sections, *sets(ON_NVME))
+            whole = self.figures(self.folder)
+            for where, (place, then) in enumerate(((ON_NVME, ON_NVME), (ON_HOST, ON_HOST), (MIXED, ON_DEVICE))):
+                with self.subTest(kind=kind, place=place, then=then):
+                    config, folder = self.begun(f"halves{number}-{where}", sections)
+                    self.goes_on(config, folder, "--steps", "3", *sets(place))
+                    self.assertIn("resumed after step 3", self.goes_on(config, folder, *sets(then)))
+                    self.assertEqual(self.figures(folder), whole)
+
+    def test_rates_after_a_resume(self):
+        """BR-039: warm-up 10 of 20 steps, stopped after 4 and 13: the rates of one run, which are those of the schedule."""
+        sections = z.mlp_sections(self.workspace, width=8, layers=1, steps=20)
+        sections["scheduler"] = {"type": "linear", "params": {"warmup_num_steps": 10, "total_num_steps": 20}}
+        config, folder = self.begun("rates", sections)
+        for steps in (4, 13, 20):
+            self.goes_on(config, folder, "--steps", steps, *sets(ON_NVME))
+        rates = [line["lr"] for line in z.metrics(folder)]
+        for step, rate in enumerate(rates, 1):  # transformers' linear schedule: 0 at update 1
+            done = step - 1
+            self.assertAlmostEqual(rate, 1e-3 * (done / 10 if done < 10 else (20 - done) / 10), delta=1e-12)
+        # What was applied is what is logged: the bits of a run that never stopped.
+        self.trained(sections, *sets(ON_NVME))
+        self.assertEqual(self.figures(folder), self.figures(self.folder))
+
+
+class Commits(ResumeCase):
+    def whole_commits(self, folder):
+        """How many manifests read whole just now."""
+        whole = 0
+        for file in folder.glob("manifest-*.json"):
+            try:
+                body, checksum, end = file.read_text().rsplit("\n", 2)
+            except FileNotFoundError:
+                continue  # dropped meanwhile: a newer one is there
+            self.assertEqual((len(checksum), end), (32, ""), file)
+            json.loads(body)
+            whole += 1
+        return whole
+
+    def test_there_is_a_whole_one_at_every_instant(self):
+        """BR-038: keep 1, a commit each step: from the first on there is one, and one area; never a heap of old ones."""
+        config, folder = self.begun("instants", z.mlp_sections(self.workspace, steps=40))
+        process = z.start(config, folder, *sets(ON_NVME))
+        looks, begun = 0, False
+        while process.poll() is None:
+            if self.whole_commits(folder) == 0 and begun:
+                # The only one may have been dropped for a newer between listing and reading.
+                self.assertGreater(self.whole_commits(folder), 0)
+            looks += begun
+            begun = begun or self.whole_commits(folder) > 0
+            self.assertLessEqual(len(list(folder.glob("manifest-*.json"))), 3)
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, 0, err)
+        self.assertGreater(looks, 0)
+        self.assertEqual(sorted(file.name for file in folder.glob("manifest-*.json")), ["manifest-39.json", "manifest-40.json"])
+        self.assertEqual(len(list((self.workspace.path / "swap").iterdir())), 1)
+
+
+class ChangedData(ResumeCase):
+    ROWS, LENGTH = 30, 8
+
+    def write_tokens(self, file, seed, rows=ROWS):
+        draw = random.Random(seed)
+        file.write_bytes(struct.pack(f"<{rows * self.LENGTH}H", *(draw.randrange(1000) for _ in range(rows * self.LENGTH))))
+
+    def setUp(self):
+        super().setUp()
+        self.tokens = self.workspace.path / "tokens.bin"
+
+    def sections(self, **train):
+        sections = z.llama_sections(self.workspace, train_micro_batch_size_per_gpu=2, gradient_accumulation_steps=2)
+        sections["data"] = {"train": str(self.tokens), "format": "tokens", "seq_len": self.LENGTH, "token_width": 16}
+        return {**sections, "train": train}
+
+    def test_it_is_refused_by_hash_or_restarted(self):
+        """With restart the steps (and the rates) go on and the data begin: the losses of its first steps, at a rate that moves
+        no weight, are those of a new run on it."""
+        sections = self.sections(steps=12)
+        sections["optimizer"]["params"]["lr"] = 1e-30
+        sections["scheduler"] = {"type": "linear", "params": {"warmup_num_steps": 6, "total_num_steps": 12}}
+        config, folder = self.begun("changed", sections)
+        self.write_tokens(self.tokens, 1)
+        self.goes_on(config, folder, "--steps", "3", *sets(ON_NVME))
+        self.write_tokens(self.tokens, 2)
+        code, _, err = z.train(config, folder, *sets(ON_NVME))
+        self.assertEqual(code, 2, err)
+        self.assertRegex(err, r"the data changed: .*tokens.bin had hash [0-9a-f]{32}, now .*tokens.bin has [0-9a-f]{32}")
+        restart = sets(ON_NVME, "data.on_change=restart")
+        err = self.goes_on(config, folder, "--steps", "5", *restart)
+        self.assertIn("step 4 begins the new data at its start", err)
+        # Data that is known already is gone on with, in whatever file it lies.
+        moved = self.workspace.path / "moved.bin"
+        self.tokens.rename(moved)
+        err = self.goes_on(config, folder, *restart, *sets(f"data.train={moved}"))
+        self.assertNotIn("the data changed", err)
+        moved.rename(self.tokens)
+        self.trained(sections, *sets(ON_NVME))
+        fresh = z.metrics(self.folder)
+        lines = z.metrics(folder)
+        self.assertEqual([line["loss"] for line in lines[3:]], [line["loss"] for line in fresh[:9]])
+        self.assertNotEqual([line["loss"] for line in lines[:3]], [line["loss"] for line in fresh[:3]])
+        self.assertEqual([line["lr"] for line in lines], [line["lr"] for line in fresh])
+
+    def test_a_stop_after_the_restart_changes_nothing(self):
+        sections = self.sections(steps=9)
+        hashes = {}
+        for stops in ((9,), (5, 7, 9)):
+            config, folder = self.begun(f"stops{len(stops)}", sections)
+            self.write_tokens(self.tokens, 1)
+            self.goes_on(config, folder, "--steps", "4", *sets(ON_NVME))
+            self.write_tokens(self.tokens, 2)
+            for steps in stops:
+                self.goes_on(config, folder, "--steps", steps, *sets(ON_NVME, "data.on_change=restart"))
+                if steps == 5:
+                    code, out, err = z.run("verify", folder, "--loss", "--json")
+                    self.assertEqual(code, 0, err)
+                    next_loss = json.loads(out)["loss_of_next_batch"]
+            hashes[str(stops)] = str(self.figures(folder))
+        self.one_hash(hashes)
+        self.assertEqual(z.metrics(folder)[5]["loss"], next_loss)
+        self.write_tokens(self.tokens, 3)
+        code, _, err = z.run("verify", folder, "--loss")
+        self.assertEqual(code, 2, err)
+        self.assertIn("the data of step 9 changed", err)
+
+    def test_epochs_count_from_the_restart(self):
+        """One epoch of each: 30 rows are 8 steps, 10 rows are 3. And a finished run goes on when it is given more epochs."""
+        sections = self.sections(epochs=1)
+        sections["data"]["on_change"] = "restart"
+        config, folder = self.begun("epochs", sections)
+        self.write_tokens(self.tokens, 1)
+        self.goes_on(config, folder, *sets(ON_NVME))
+        self.assertEqual(len(z.metrics(folder)), 8)
+        self.assertIn("this run is finished (step 8)", self.goes_on(config, folder, *sets(ON_NVME)))
+        self.write_tokens(self.tokens, 2, rows=10)
+        self.assertIn("step 9 begins the new data", self.goes_on(config, folder, *sets(ON_NVME)))
+        self.assertEqual(len(z.metrics(folder)), 11)
+        self.assertIn("this run is finished (step 11)", self.goes_on(config, folder, *sets(ON_NVME)))
+        self.goes_on(config, folder, *sets(ON_NVME, "train.epochs=2"))
+        self.assertEqual(len(z.metrics(folder)), 14)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

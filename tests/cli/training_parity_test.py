@@ -1,0 +1,140 @@
+"""Whole training runs beside PyTorch's, on the same rows: fp32 against fp64, the bf16 curve among PyTorch's own orders.
+
+Imports torch and transformers, so it goes on under .venv-test's Python (ZINF_TEST_PYTHON). All rows are one step's batch, so that
+both sides see the same data whatever their order. ZINF_PARITY_MODEL=FOLDER runs five steps of SmolLM2-135M instead of the tiny
+model; tools/fetch_smollm2.sh brings it there.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = pathlib.Path(os.environ.get("ZINF_TEST_PYTHON", ROOT / ".venv-test" / "bin" / "python"))
+if PYTHON.exists() and os.environ.get("ZINF_PARITY_INSIDE") != "1":
+    os.environ["ZINF_PARITY_INSIDE"] = "1"
+    os.execv(str(PYTHON), [str(PYTHON), __file__, *sys.argv[1:]])
+
+sys.path.insert(0, str(ROOT / "tools"))
+import zinf_runner as z  # noqa: E402
+
+if PYTHON.exists():
+    import numpy  # noqa: E402
+    import torch  # noqa: E402
+    from safetensors.torch import load_file  # noqa: E402
+    from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM  # noqa: E402
+
+    from data_prep.token_file import TokenWriter  # noqa: E402
+    from training_reference import BETAS, CLIP, DECAY, EPS, LR, WARMUP  # noqa: E402
+
+REAL_MODEL = os.environ.get("ZINF_PARITY_MODEL")
+
+
+@unittest.skipUnless(PYTHON.exists(), f"no Python with transformers: {PYTHON} (ZINF_TEST_PYTHON)")
+class TrainingParity(unittest.TestCase):
+    rows, length, steps = (4, 32, 5) if REAL_MODEL else (8, 24, 20)
+
+    def setUp(self):
+        self.workspace = z.Workspace()
+        self.addCleanup(self.workspace.close)
+        self.folder = pathlib.Path(REAL_MODEL) if REAL_MODEL else self.tiny_model()
+        if REAL_MODEL:
+            subprocess.run([str(ROOT / "tools" / "fetch_smollm2.sh"), REAL_MODEL], check=True, stdout=subprocess.DEVNULL)
+        vocabulary = AutoConfig.from_pretrained(self.folder).vocab_size
+        tokens = numpy.random.default_rng(5).integers(0, vocabulary, (self.rows, self.length))
+        numpy.save(self.workspace.path / "tokens.npy", tokens)
+        writer = TokenWriter(str(self.workspace.path / "tokens.tok"), vocabulary)
+        for row in tokens:
+            writer.add(row)
+        writer.finish()
+
+    def tiny_model(self):
+        torch.manual_seed(3)
+        folder = self.workspace.path / "model"
+        LlamaForCausalLM(LlamaConfig(
+            vocab_size=97, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            max_position_embeddings=64, initializer_range=0.1)).save_pretrained(folder)
+        return folder
+
+    def references(self, *runs):
+        """PyTorch's losses, norms and final weights of every run "dtype:rows:order", in a process of their own."""
+        script = pathlib.Path(__file__).with_name("training_reference.py")
+        done = subprocess.run([sys.executable, str(script), str(self.folder), str(self.workspace.path / "tokens.npy"), str(self.steps),
+                               str(self.workspace.path), *runs], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = [json.loads((self.workspace.path / f"{run}.json").read_text()) for run in runs]
+        return [(one["losses"], one["norms"], load_file(self.workspace.path / f"{run}.st")) for one, run in zip(found, runs)]
+
+    def ours(self, name, size, lr=None, **changes):
+        """zinf's losses, norms, clip factors and final masters."""
+        config = self.workspace.config(
+            name, model={"path": str(self.folder)},
+            data={"format": "tokens", "train": [str(self.workspace.path / "tokens.tok")], "seq_len": self.length},
+            train={"steps": self.steps}, train_micro_batch_size_per_gpu=size, gradient_accumulation_steps=self.rows // size,
+            gradient_clipping=CLIP, export={"at_end": False},
+            memory={"host": "4GiB" if REAL_MODEL else "1GiB", "nvme": [{"path": str(self.workspace.path / "swap")}]},
+            placement={"weights": "nvme", "optimizer": "nvme"},
+            optimizer={"type": "AdamW", "params": {"lr": lr or LR, "betas": BETAS, "eps": EPS, "weight_decay": DECAY}},
+            scheduler={"type": "linear", "params": {"warmup_num_steps": WARMUP}}, **changes)
+        run, exported = self.workspace.path / name, self.workspace.path / f"{name}-exported"
+        code, _, err = z.train(config, run, timeout=3000)
+        self.assertEqual(code, 0, err)
+        code, _, err = z.run("export", run, exported, "--dtype", "fp32")
+        self.assertEqual(code, 0, err)
+        lines = z.metrics(run)
+        self.assertEqual(lines[0]["target_tokens"], self.rows * (self.length - 1))
+        weights = {}
+        for file in exported.glob("*.safetensors"):
+            weights |= load_file(file)
+        return [line["loss"] for line in lines], [line["grad_norm"] for line in lines], weights, lines
+
+    @staticmethod
+    def distance(a, b):
+        return sum((x - y) ** 2 for x, y in zip(a, b)) ** 0.5
+
+    def test_fp32_is_as_near_to_fp64_as_pytorch(self):
+        """Losses, norms and weights after accumulation, clipping, decay and schedule: at most twice PyTorch's own fp32 error."""
+        (exact_losses, exact_norms, exact), (their_losses, their_norms, theirs) = self.references(f"fp64:{self.rows}:0", "fp32:2:0")
+        losses, norms, weights, lines = self.ours("fp32", 2)
+        self.assertLess(min(line["clip_factor"] for line in lines), 1)
+        self.assertLessEqual(self.distance(losses, exact_losses), 2 * self.distance(their_losses, exact_losses) + 1e-7 * sum(exact_losses))
+        self.assertLessEqual(self.distance(norms, exact_norms), 2 * self.distance(their_norms, exact_norms) + 1e-7 * sum(exact_norms))
+        self.assertEqual(set(weights), set(theirs))
+        # All tensors together: where a gradient is nothing but rounding, Adam makes a whole step of its sign.
+        def error(tensors):
+            return sum(float(((tensors[name].double() - exact[name]) ** 2).sum()) for name in exact) ** 0.5
+        print(f"distance to fp64: losses {self.distance(losses, exact_losses):.3g}, PyTorch's {self.distance(their_losses, exact_losses):.3g}; "
+              f"weights {error(weights):.3g}, PyTorch's {error(theirs):.3g}")
+        self.assertLessEqual(error(weights), 2 * error(theirs))
+        start = {name: tensor.double() for name, tensor in self.first_weights().items()}
+        moved = sum(float(((exact[name] - start[name]) ** 2).sum()) for name in exact) ** 0.5
+        self.assertLess(error(weights), 0.01 * moved)
+
+    def first_weights(self):
+        weights = {}
+        for file in self.folder.glob("*.safetensors"):
+            weights |= load_file(file)
+        return weights
+
+    @unittest.skipIf(REAL_MODEL, "the tiny model's test")
+    def test_the_bf16_curve_lies_among_pytorchs_own_orders(self):
+        """The spread: how far two curves of PyTorch in bf16, its batch cut and ordered in other ways, are apart. Ours is no further
+        from the middle of those curves."""
+        runs = [f"bf16:{size}:{order}" for size in (1, 2, 4, 8) for order in (0, 11)]
+        curves = [losses for losses, _, _ in self.references(*runs)]
+        middle = [sum(values) / len(values) for values in zip(*curves)]
+        spread = max(self.distance(a, b) for a in curves for b in curves)
+        self.assertGreater(spread, 0)
+        # A rate that is wrong by a hundredth would show.
+        wrong = self.distance(self.ours("wrong", 4, lr=LR * 1.01, bf16={"enabled": True})[0], middle)
+        for size in (1, 4):
+            apart = self.distance(self.ours(f"bf16-{size}", size, bf16={"enabled": True})[0], middle)
+            print(f"bf16, rows of {size}: {apart:.3g} from the middle of PyTorch's curves, whose spread is {spread:.3g}; wrong rate: {wrong:.3g}")
+            self.assertLessEqual(apart, spread)
+        self.assertGreater(wrong, 2 * spread)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,103 @@
+#include "engine/model/bf16_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "engine/base/random.h"
+#include "engine/model/torch_runtime.h"
+
+namespace zinf::model {
+namespace {
+
+using Bits = std::vector<std::uint16_t>;
+
+float wide(std::uint16_t bf16) {
+  const std::uint32_t bits = std::uint32_t{bf16} << 16;
+  float value = 0;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+Bits drawn(std::int64_t count, std::uint64_t key, double spread) {
+  Bits bits;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto value = static_cast<float>(spread * random_normal(key, i));
+    std::uint32_t word = 0;
+    std::memcpy(&word, &value, 4);
+    bits.push_back(static_cast<std::uint16_t>(word >> 16));
+  }
+  return bits;
+}
+
+TEST(Bf16Kernels, AccumulateIsExactForEveryLength) {
+  for (const std::int64_t count : {1, 7, 15, 16, 17, 31, 33, 1000, 40000}) {
+    const Bits from = drawn(count, 1, 3);
+    std::vector<float> before;
+    for (std::int64_t i = 0; i < count; ++i)
+      before.push_back(static_cast<float>(random_normal(2, i)));
+    for (const bool keep : {true, false}) {
+      for (const float scale : {1.0f, 0.3f}) {
+        std::vector<float> to = before;
+        accumulate(to.data(), from.data(), count, keep, scale);
+        for (std::int64_t i = 0; i < count; ++i) {
+          const float product = wide(from[i]) * scale;
+          ASSERT_EQ(to[i], keep ? product + before[i] : product) << i;
+        }
+      }
+    }
+  }
+}
+
+double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+double gelu_slope(double x) {
+  const double k = std::sqrt(2 / M_PI), t = std::tanh(k * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x);
+}
+
+// Half a unit in the last place of bf16, and what fp32 arithmetic adds.
+double tolerance(double value) { return std::ldexp(std::abs(value), -8) * 1.01 + 1e-6; }
+
+TEST(Bf16Kernels, GeluIsTheFormulaRounded) {
+  for (const std::int64_t count : {1, 15, 16, 17, 40000}) {
+    for (const double spread : {0.01, 1.0, 8.0}) {
+      const Bits x = drawn(count, 3, spread), gradient = drawn(count, 4, 1);
+      Bits y(x.size()), to_x(x.size());
+      gelu_tanh(x.data(), y.data(), count);
+      gelu_tanh_backward(gradient.data(), x.data(), to_x.data(), count);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const double expected = gelu(wide(x[i]));
+        const double slope = wide(gradient[i]) * gelu_slope(wide(x[i]));
+        ASSERT_NEAR(wide(y[i]), expected, tolerance(expected)) << wide(x[i]);
+        ASSERT_NEAR(wide(to_x[i]), slope, tolerance(slope)) << wide(x[i]);
+      }
+    }
+  }
+}
+
+TEST(Bf16Kernels, NonFiniteValuesShow) {
+  const Bits x = {0x7FC0, 0x7F80, 0};  // NaN, infinity, zero
+  Bits y(3);
+  gelu_tanh(x.data(), y.data(), 3);
+  EXPECT_TRUE(std::isnan(wide(y[0])));
+  EXPECT_EQ(wide(y[1]), INFINITY);
+  EXPECT_EQ(y[2], 0);
+}
+
+TEST(Bf16Kernels, BitsDoNotDependOnThreads) {
+  const Bits x = drawn(100001, 5, 2);
+  Bits one(x.size()), three(x.size());
+  set_compute_threads(1);
+  gelu_tanh(x.data(), one.data(), static_cast<std::int64_t>(x.size()));
+  set_compute_threads(3);
+  gelu_tanh(x.data(), three.data(), static_cast<std::int64_t>(x.size()));
+  EXPECT_EQ(one, three);
+}
+
+}  // namespace
+}  // namespace zinf::model

@@ -1,0 +1,67 @@
+// bf16 models: weights, activations and their gradients rounded, arithmetic in bf16 or widened.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/model/float_convert.h"
+#include "tests/model/in_memory_model.h"
+#include "tests/model/small_models.h"
+
+namespace zinf::model {
+namespace {
+
+// The same bf16 weights as fp32: what a bf16 run should come close to.
+class RoundedSource final : public WeightSource {
+ public:
+  void read_piece(const PieceSpec& piece, std::int64_t first, std::int64_t count,
+                  float* master) const override {
+    source_->read_piece(piece, first, count, master);
+    for (std::int64_t i = 0; i < count; ++i) master[i] = from_bf16(to_bf16_away(master[i]));
+  }
+
+ private:
+  std::unique_ptr<WeightSource> source_ = random_weights(7);
+};
+
+double relative_error(const InMemoryModel& ours, const InMemoryModel& exact,
+                      const TensorSpec& tensor) {
+  const float* a = ours.gradient(tensor.name);
+  const float* b = exact.gradient(tensor.name);
+  double error = 0, size = 0;
+  for (std::int64_t i = 0; i < tensor.elements; ++i) {
+    error += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+    size += static_cast<double>(b[i]) * b[i];
+  }
+  return std::sqrt(error / size);
+}
+
+TEST(Bf16, GradientsComeCloseAndWidenedIsCloser) {
+  const RoundedSource source;
+  for (const std::string& text : {llama_text(), gpt2_text()}) {
+    InMemoryModel exact(load_model(config_of(text)), source);
+    exact.step(mixed_step());
+    double worst[2] = {0, 0}, sum[2] = {0, 0};
+    for (const Bf16Math math : {Bf16Math::kNative, Bf16Math::kFloat32}) {
+      TwinOptions options;
+      options.compute.bf16_math = math;
+      InMemoryModel twin(load_model(config_of(text), {DType::kBFloat16, {}}), source, options);
+      twin.step(mixed_step());
+      const int which = math == Bf16Math::kFloat32;
+      for (std::size_t m = 0; m < 3; ++m)
+        EXPECT_NEAR(twin.loss_sums()[m], exact.loss_sums()[m], 0.02 * exact.loss_sums()[m]);
+      for (const PieceSpec& piece : twin.spec().pieces) {
+        for (const TensorSpec& tensor : piece.tensors) {
+          const double error = relative_error(twin, exact, tensor);
+          worst[which] = std::max(worst[which], error);
+          sum[which] += error;
+        }
+      }
+    }
+    EXPECT_LT(worst[0], 0.1);
+    EXPECT_LT(worst[1], 0.03);
+    EXPECT_LT(sum[1], sum[0]);
+  }
+}
+
+}  // namespace
+}  // namespace zinf::model

@@ -1,0 +1,354 @@
+#include "engine/plan/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "engine/base/error.h"
+#include "engine/plan/explain.h"
+#include "tests/plan/random_input.h"
+
+namespace zinf {
+namespace {
+
+using plan::Budgets;
+using plan::Plan;
+using plan::PlanRequest;
+using plan::Tier;
+
+constexpr Bytes kPlenty = Bytes{1} << 40;
+
+const optim::Format kSplit = {.weight = optim::WeightDtype::kBf16,
+                              .master = optim::MasterWeights::kSplit};
+
+PlanRequest request_for(int layers, std::int64_t layer_elements,
+                        const optim::Format& format = kSplit) {
+  PlanRequest request;
+  request.model = testing::small_spec(
+      {.layers = layers, .width = 64, .layer_elements = layer_elements, .vocabulary = 4000});
+  request.states = testing::layouts(format);
+  request.shape = {1, 64};
+  request.micro_batches = 4;
+  request.workspace.assign(request.model.stages.size(),
+                           {100000, 300000, 200000, 50000, 120000, 250000});
+  request.budgets = {kPlenty, kPlenty, 100 * kMiB, kPlenty, true};
+  request.hardware = {"given", 1e11, 5e9, 5e9, 2e9, 1e9, 2e9, 1e10, {}};
+  for (model::StageSpec& stage : request.model.stages) stage.forward_flops_per_position = 1e6;
+  return request;
+}
+
+struct Refusal {
+  std::string text;
+  Bytes device = 0, host = 0;  // "needs ... (N bytes)"
+};
+
+Bytes number_after(const std::string& text, const std::string& pattern) {
+  std::smatch match;
+  return std::regex_search(text, match, std::regex(pattern)) ? std::stoull(match[1]) : 0;
+}
+
+std::optional<Refusal> refusal(const PlanRequest& request) {
+  try {
+    make_plan(request);
+    return std::nullopt;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kDoesNotFit);
+    Refusal result;
+    result.text = error.what();
+    result.device = number_after(result.text, "device needs [^(]*\\((\\d+) bytes\\)");
+    result.host = number_after(result.text, "host needs [^(]*\\((\\d+) bytes\\)");
+    return result;
+  }
+}
+
+int count(const Plan& plan, Tier plan::PiecePlacement::*what, Tier tier) {
+  int sum = 0;
+  for (const plan::PiecePlacement& placement : plan.input.placement.pieces)
+    sum += placement.*what == tier;
+  return sum;
+}
+
+TEST(Planner, PlansStayInsideTheirBudgets) {
+  PlanRequest request = request_for(4, 1 << 18);
+  for (const Bytes host : {108 * kMiB, 112 * kMiB, 130 * kMiB}) {
+    request.budgets.host = host;
+    request.budgets.device = host / 16;
+    const Plan plan = make_plan(request);
+    EXPECT_LE(plan.host_bytes, host);
+    EXPECT_LE(plan.device_bytes, host / 16);
+    EXPECT_EQ(plan.host_bytes, 100 * kMiB + plan.device_bytes + plan.host_arena_bytes);
+    Bytes nvme = 0;
+    for (const plan::Extent& extent : plan.programs.extents)
+      nvme += round_up(extent.bytes, 4096) * extent.slots;
+    EXPECT_EQ(plan.nvme_bytes, nvme);
+  }
+}
+
+// A device that can't hold the head's table gets it in slices; one that can, whole.
+TEST(Planner, ATableThatDoesNotFitComesInSlices) {
+  PlanRequest request = request_for(2, 1 << 16);
+  request.model = testing::small_spec(
+      {.layers = 2, .width = 64, .layer_elements = 1 << 16, .vocabulary = 100000});
+  request.workspace.assign(request.model.stages.size(),
+                           {100000, 300000, 200000, 0, 0, 0, 1000, 2000});
+  request.pins.slice_rows = 0;
+  request.budgets.device = kMiB;
+  const auto refused = refusal(request);
+  ASSERT_TRUE(refused);
+  request.pins.slice_rows.reset();
+  request.budgets.device = 4 * refused->device;
+  EXPECT_EQ(make_plan(request).input.settings.slice_rows, 0);
+  request.budgets.device = refused->device - 4096;
+  const Plan plan = make_plan(request);
+  EXPECT_EQ(plan.input.settings.slice_rows, model::head_rows_per_slice(64));
+  EXPECT_LE(plan.device_bytes, request.budgets.device);
+  EXPECT_NE(plan::describe(plan.input).find("table in slices of"), std::string::npos);
+}
+
+// The number named is the least that fits: with it the plan exists, with a page less it does not.
+TEST(Planner, RefusalNamesTheLeastThatFits) {
+  PlanRequest request = request_for(3, 1 << 17);
+  request.pins.recompute = true;
+  request.budgets.host = 101 * kMiB;
+  auto refused = refusal(request);
+  ASSERT_TRUE(refused);
+  ASSERT_GT(refused->host, request.budgets.host) << refused->text;
+  EXPECT_NE(refused->text.find("given 101 MiB"), std::string::npos) << refused->text;
+  request.budgets.host = refused->host;
+  EXPECT_LE(make_plan(request).host_bytes, refused->host);
+  request.budgets.host = refused->host - 4096;
+  EXPECT_TRUE(refusal(request));
+
+  request = request_for(3, 1 << 17);
+  request.pins.recompute = true;
+  request.budgets.device = kMiB;
+  refused = refusal(request);
+  ASSERT_TRUE(refused);
+  request.budgets.device = refused->device;
+  EXPECT_LE(make_plan(request).device_bytes, refused->device);
+  request.budgets.device = refused->device - 4096;
+  EXPECT_TRUE(refusal(request));
+}
+
+// What the hint says can be typed as it stands.
+TEST(Planner, TheHintedChangeFits) {
+  for (const Bytes host : {101 * kMiB, 103 * kMiB}) {
+    for (const Bytes device : {kMiB / 2, 3 * kMiB}) {
+      for (const bool spill : {true, false}) {
+        PlanRequest request = request_for(3, 1 << 17);
+        request.pins.recompute = true;
+        request.budgets.host = host;
+        request.budgets.device = device;
+        if (!spill) request.pins.gradients = Tier::kHost;
+        const auto refused = refusal(request);
+        if (!refused) continue;
+        const Bytes new_host = number_after(refused->text, "--set memory.host=(\\d+)MiB");
+        const Bytes new_device = number_after(refused->text, "--set memory.device=(\\d+)MiB");
+        EXPECT_GT(new_host + new_device, 0u) << refused->text;
+        if (new_host > 0) request.budgets.host = new_host * kMiB;
+        if (new_device > 0) request.budgets.device = new_device * kMiB;
+        const auto again = refusal(request);
+        EXPECT_FALSE(again) << refused->text << "\nthen: " << again->text;
+      }
+    }
+  }
+}
+
+TEST(Planner, WithoutADriveTheHintNamesOne) {
+  PlanRequest request = request_for(4, 1 << 18);
+  request.budgets.nvme = 0;
+  request.budgets.host = 115 * kMiB;
+  const auto refused = refusal(request);
+  ASSERT_TRUE(refused);
+  EXPECT_NE(refused->text.find("or add a drive under memory.nvme"), std::string::npos)
+      << refused->text;
+  request.budgets.nvme = kPlenty;
+  EXPECT_FALSE(refusal(request));
+}
+
+TEST(Planner, TooSmallADriveIsNamed) {
+  PlanRequest request = request_for(4, 1 << 18);
+  request.budgets.host = 120 * kMiB;
+  request.budgets.nvme = 20 * kMiB;
+  const auto refused = refusal(request);
+  ASSERT_TRUE(refused);
+  EXPECT_NE(refused->text.find("NVMe needs"), std::string::npos) << refused->text;
+  EXPECT_NE(refused->text.find("checkpoint.slots=1"), std::string::npos) << refused->text;
+}
+
+PlanRequest one_rung(PlanRequest request) {
+  request.pins.prefetch = 1;
+  request.pins.ring_slots = 4;
+  request.pins.chunk_elements = 1 << 16;
+  request.pins.group = request.micro_batches;
+  request.pins.activations = Tier::kDevice;
+  request.pins.recompute = true;
+  request.pins.keep_at_turn = 0;
+  return request;
+}
+
+TEST(Planner, GradientsSpillWhenTheHostFallsJustBelow) {
+  for (const int layers : {6, 40}) {
+    SCOPED_TRACE(layers);
+    PlanRequest request = one_rung(request_for(layers, 1 << 16));
+    request.budgets.host = 101 * kMiB;
+    request.pins.gradients = Tier::kHost;
+    const auto pinned = refusal(request);
+    ASSERT_TRUE(pinned);
+    EXPECT_NE(pinned->text.find("placement=auto"), std::string::npos);
+
+    request.pins.gradients.reset();
+    request.budgets.host = pinned->host;
+    Plan plan = make_plan(request);
+    EXPECT_EQ(count(plan, &plan::PiecePlacement::gradients, Tier::kNvme), 0);
+    EXPECT_TRUE(plan.notes.empty());
+
+    request.budgets.host = pinned->host - 4096;
+    plan = make_plan(request);
+    EXPECT_GT(count(plan, &plan::PiecePlacement::gradients, Tier::kNvme), 0);
+    EXPECT_LT(count(plan, &plan::PiecePlacement::gradients, Tier::kNvme), layers);
+    EXPECT_LE(plan.host_bytes, request.budgets.host);
+    ASSERT_EQ(plan.notes.size(), 1u);
+    EXPECT_NE(plan.notes[0].find("spill to NVMe"), std::string::npos);
+    EXPECT_NE(explain(plan).find(plan.notes[0]), std::string::npos);
+    // Less and less, down to the least that is refused with all gradients on NVMe.
+    for (Bytes host = pinned->host; host > 101 * kMiB; host -= 256 * kKiB) {
+      request.budgets.host = host;
+      const auto refused = refusal(request);
+      if (!refused) continue;
+      request.budgets.host = refused->host;
+      EXPECT_FALSE(refusal(request)) << refused->text;
+      break;
+    }
+  }
+}
+
+TEST(Planner, LeftoverHostMemoryIsUsed) {
+  PlanRequest request = one_rung(request_for(6, 1 << 18));
+  request.budgets.host = 101 * kMiB;
+  request.pins.gradients = Tier::kHost;
+  const Bytes least = refusal(request)->host;
+  request.budgets.host = least;
+  const Plan lean = make_plan(request);
+  EXPECT_EQ(count(lean, &plan::PiecePlacement::weights, Tier::kHost), 0);
+  EXPECT_TRUE(lean.all_on_nvme);
+  EXPECT_TRUE(lean.input.settings.commit_each_step);
+
+  // Room for one layer's weight and no more: 2 bytes in memory save 2 + 2 read and 2 written.
+  const Bytes weight = round_up(Bytes{2} * lean.model->pieces[1].elements, 4096);
+  request.budgets.host = least + weight;
+  const Plan one = make_plan(request);
+  EXPECT_GE(count(one, &plan::PiecePlacement::weights, Tier::kHost), 1);
+  EXPECT_LT(one.traffic.nvme_read + one.traffic.nvme_write,
+            lean.traffic.nvme_read + lean.traffic.nvme_write);
+
+  Bytes before = lean.traffic.nvme_read + lean.traffic.nvme_write;
+  for (Bytes host = least; host < least + 24 * kMiB; host += kMiB + 4096) {
+    request.budgets.host = host;
+    const Plan plan = make_plan(request);
+    const Bytes moved = plan.traffic.nvme_read + plan.traffic.nvme_write;
+    EXPECT_LE(moved, before) << "host " << host << ": " << describe(plan.input);
+    before = moved;
+  }
+  request.budgets.host = kPlenty;
+  const Plan all = make_plan(request);
+  EXPECT_EQ(all.traffic.nvme_read + all.traffic.nvme_write, 0u);
+  EXPECT_FALSE(all.all_on_nvme);
+}
+
+TEST(Planner, PinsAreRespected) {
+  for (const Tier weights : {Tier::kDevice, Tier::kHost, Tier::kNvme}) {
+    for (const Tier optimizer : {Tier::kDevice, Tier::kHost, Tier::kNvme}) {
+      for (const Tier gradients : {Tier::kDevice, Tier::kHost, Tier::kNvme}) {
+        PlanRequest request = request_for(2, 1 << 16);
+        request.pins = {weights, optimizer, gradients, Tier::kHost, 2, true, {}, {}, {}, {}};
+        const Plan plan = make_plan(request);
+        for (const plan::PiecePlacement& placement : plan.input.placement.pieces) {
+          EXPECT_EQ(placement.weights, weights);
+          EXPECT_EQ(placement.optimizer, optimizer);
+          EXPECT_EQ(placement.gradients, gradients);
+        }
+        EXPECT_EQ(plan.input.placement.activations, Tier::kHost);
+        EXPECT_EQ(plan.input.settings.group, 2);
+        EXPECT_TRUE(plan.input.settings.recompute);
+      }
+    }
+  }
+}
+
+// Nothing but the drive's bytes tells these candidates apart: the one that writes least is taken.
+TEST(Planner, TiesGoToFewerBytesWritten) {
+  PlanRequest request = request_for(3, 1 << 18);
+  request.hardware = {"given", 1e6, 1e15, 1e15, 1e15, 1e15, 1e15, 1e15, {}};  // compute decides
+  request.pins.weights = request.pins.optimizer = Tier::kNvme;
+  const Plan plan = make_plan(request);
+  EXPECT_NE(plan.input.placement.activations, Tier::kNvme);
+  EXPECT_EQ(
+      plan.traffic.nvme_write,
+      12 * static_cast<Bytes>(plan.model->pieces[0].elements + plan.model->pieces[1].elements +
+                              plan.model->pieces[2].elements + plan.model->pieces[3].elements +
+                              plan.model->pieces[4].elements));
+  EXPECT_FALSE(plan.rejected.empty());
+}
+
+// 8-bit moments have pages of their own size: a lean plan may not cut them elsewhere.
+TEST(Planner, EightBitMomentsAreRefusedOrPlannedButNeverCutInsideAPage) {
+  optim::Format format = kSplit;
+  format.moments = optim::StateDtype::kInt8;
+  PlanRequest request = request_for(3, 1 << 21, format);
+  request.budgets.host = 101 * kMiB;
+  const auto refused = refusal(request);
+  ASSERT_TRUE(refused);
+  request.budgets.host = refused->host;
+  EXPECT_LE(make_plan(request).host_bytes, refused->host);
+}
+
+// BR-003: a tensor of 2^31 + 64 elements is 8,589,934,848 bytes of fp32, and nothing on the way is
+// 32 bits.
+TEST(Planner, TensorsBeyondTwoToTheThirtyOne) {
+  constexpr std::int64_t kElements = (std::int64_t{1} << 31) + 64;
+  model::ModelSpec spec = testing::small_spec(
+      {.layers = 1, .layer_elements = kElements, .type = model::DType::kFloat32});
+  const model::PieceSpec& piece = spec.pieces[1];
+  EXPECT_EQ(static_cast<Bytes>(piece.tensors[0].elements) * 4, 8'589'934'848u);
+  PlanRequest request = request_for(1, 9000, optim::Format{});
+  request.model = spec;
+  request.pins.weights = request.pins.optimizer = Tier::kNvme;
+  const Plan plan = make_plan(request);
+  const Bytes padded = round_up(8'589'934'848u + 37 * 4 + 192 * 4, 4096 * 4);
+  Bytes largest = 0;
+  for (const plan::Extent& extent : plan.programs.extents)
+    largest = std::max(largest, extent.bytes);
+  EXPECT_EQ(largest, padded);
+  EXPECT_GT(plan.traffic.nvme_write, Bytes{12} * kElements);
+  std::int64_t last = 0;
+  for (const plan::Op& op : plan.programs.program(plan::Segment::kUpdateForward).ops) {
+    if (op.kind == plan::OpKind::kUpdate && op.piece == 1)
+      last = std::max(last, op.first + op.count);
+  }
+  EXPECT_EQ(last, piece.elements);
+}
+
+// Where the drive is the limit, levelling both halves of the step shortens it; a run that clips
+// expects steps whose update waits.
+TEST(Planner, UpdatesDuringBackwardWhereThatIsFaster) {
+  PlanRequest request = request_for(6, 1 << 18);
+  request.pins.weights = request.pins.optimizer = Tier::kNvme;
+  const Plan calm = make_plan(request);
+  ASSERT_GT(calm.input.settings.early_updates, 0);
+  ASSERT_TRUE(calm.early);
+  EXPECT_LT(calm.early->step_seconds, calm.waiting.step_seconds);
+  EXPECT_EQ(calm.forecast.step_seconds, calm.early->step_seconds);
+  request.clips = true;
+  const Plan clipping = make_plan(request);
+  EXPECT_EQ(clipping.forecast.step_seconds, clipping.waiting.step_seconds);
+  EXPECT_TRUE(clipping.early);
+  request.early_updates = false;
+  EXPECT_EQ(make_plan(request).input.settings.early_updates, 0);
+  request.early_updates = true;
+  request.slots = 1;  // nothing to fall back on
+  EXPECT_EQ(make_plan(request).input.settings.early_updates, 0);
+}
+
+}  // namespace
+}  // namespace zinf

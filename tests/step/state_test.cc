@@ -1,0 +1,191 @@
+// What must not change does not: a step with a non-finite gradient, an evaluation, a sample. And
+// the state goes on from one placement to another.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/step/random_case.h"
+#include "tests/step/temp_folder.h"
+#include "tests/step/watchdog.h"
+
+namespace zinf {
+namespace {
+
+using testing::Case;
+using testing::Draw;
+using testing::OutOfCore;
+using testing::OutOfCoreOptions;
+using testing::TempFolder;
+
+class BadCompute : public testing::FakeCompute {
+ public:
+  using FakeCompute::FakeCompute;
+  int bad_piece = -1;
+  bool bad_loss = false;
+
+ protected:
+  float gradient_of(int piece, float value) override {
+    return piece == bad_piece ? std::numeric_limits<float>::quiet_NaN() : value;
+  }
+  double loss_of(double value) override {
+    return bad_loss ? std::numeric_limits<double>::infinity() : value;
+  }
+};
+
+// The state after a skipped step is that before it, and training goes on as if it had never been.
+TEST(NonFinite, ASkippedStepChangesNothing) {
+  const testing::Watchdog watchdog("non-finite");
+  const TempFolder folder(testing::quick_parent());
+  for (int seed = 0; seed < 10; ++seed) {
+    Draw draw(static_cast<std::uint64_t>(seed) + 300);
+    Case c = testing::draw_case(draw);
+    const int last = static_cast<int>(c.spec().pieces.size()) - 1;
+    if (!c.spec().pieces[last].trainable) continue;
+    BadCompute compute(c.spec());
+    const optim::Optimizer optimizer(c.drawn.format, testing::hyper_for(c.drawn.format));
+    OutOfCoreOptions options;
+    options.folder = folder.path();
+    options.max_norm = c.max_norm;
+    OutOfCore engine(c.input(), plan::compile(c.input()), compute, optimizer, options);
+    store_initial(c, engine);
+    step::Trainer& trainer = engine.trainer();
+    const std::vector<data::StepBatch> batches = batches_of(c);
+    trainer.gradients(batches[0]);
+    trainer.update(testing::kLr);
+    trainer.drain();
+    const auto before = engine.hashes();
+
+    for (const bool loss : {false, true}) {
+      compute.bad_piece = loss ? -1 : last;
+      compute.bad_loss = loss;
+      const step::StepResult bad = trainer.gradients(batches[1]);
+      EXPECT_FALSE(bad.finite);
+      EXPECT_EQ(bad.first_bad_piece, compute.bad_piece);
+      EXPECT_EQ(bad.clip_factor, 1.0);
+      trainer.skip();
+      EXPECT_EQ(engine.hashes().state, before.state) << "seed " << seed;
+      EXPECT_EQ(trainer.version(), 1);
+    }
+    compute.bad_piece = -1;
+    compute.bad_loss = false;
+    for (int step = 1; step < c.steps; ++step) {
+      EXPECT_TRUE(trainer.gradients(batches[step]).finite);
+      trainer.update(testing::kLr);
+    }
+    trainer.drain();
+    EXPECT_EQ(engine.hashes().state, run_twin(c).state) << "seed " << seed;
+  }
+}
+
+// A power of two scales every gradient exactly, so the state has the bits of a run without it: the
+// norm, the clip factor and the update all divide by it, also where it changes from step to step.
+TEST(LossScale, ChangesNoBit) {
+  const testing::Watchdog watchdog("loss scale");
+  const TempFolder folder(testing::quick_parent());
+  for (int seed = 0; seed < 12; ++seed) {
+    Draw draw(static_cast<std::uint64_t>(seed) + 600);
+    const Case c = testing::draw_case(draw);
+    testing::FakeCompute compute(c.spec());
+    const optim::Optimizer optimizer(c.drawn.format, testing::hyper_for(c.drawn.format));
+    OutOfCoreOptions options;
+    options.folder = folder.path();
+    options.max_norm = c.max_norm;
+    OutOfCore engine(c.input(), plan::compile(c.input()), compute, optimizer, options);
+    store_initial(c, engine);
+    const auto rescale = [&](int step) {
+      engine.trainer().set_loss_scale(step % 2 == 0 ? 256.0 : 2048.0);
+    };
+    const testing::Outcome found = run_steps(c, engine, -1, {rescale, {}});
+    const testing::Outcome expected = run_twin(c);
+    EXPECT_EQ(found.numbers, expected.numbers) << "seed " << seed;
+    EXPECT_EQ(found.state, expected.state) << "seed " << seed;
+    EXPECT_EQ(found.weights, expected.weights) << "seed " << seed;
+  }
+}
+
+TEST(Evaluation, LeavesTheStateAsItIs) {
+  const testing::Watchdog watchdog("evaluation");
+  const TempFolder folder(testing::quick_parent());
+  for (int seed = 0; seed < 10; ++seed) {
+    Draw draw(static_cast<std::uint64_t>(seed) + 400);
+    const Case c = testing::draw_case(draw);
+    testing::FakeCompute compute(c.spec());
+    const optim::Optimizer optimizer(c.drawn.format, testing::hyper_for(c.drawn.format));
+    OutOfCoreOptions options;
+    options.folder = folder.path();
+    OutOfCore engine(c.input(), plan::compile(c.input()), compute, optimizer, options);
+    store_initial(c, engine);
+    step::Trainer& trainer = engine.trainer();
+    const data::StepBatch batch = batch_of(c, 0);
+    trainer.gradients(batch);
+    trainer.update(testing::kLr);
+    trainer.drain();
+    const auto before = engine.hashes();
+    const auto once = trainer.evaluate(batch, c.input().settings.group);
+    const data::StepBatch one =
+        testing::small_batch(9, 1, 1, c.input().shape.length, c.drawn.model.vocabulary);
+    const std::int32_t token = trainer.next_token(one);
+    EXPECT_EQ(trainer.next_token(one), token);
+    const auto again = trainer.evaluate(batch, 1);
+    EXPECT_EQ(once.target_tokens, batch.target_tokens);
+    EXPECT_EQ(once.loss_sum, again.loss_sum);  // whatever the group
+    EXPECT_EQ(engine.hashes().state, before.state) << "seed " << seed;
+    EXPECT_EQ(engine.hashes().weights, before.weights);
+  }
+}
+
+// Written through under one placement, gone on with under another: the bits of a run that never
+// stopped.
+TEST(Resume, GoesOnUnderAnyOtherPlacement) {
+  const testing::Watchdog watchdog("resume");
+  const TempFolder folder(testing::quick_parent());
+  for (int seed = 0; seed < 24; ++seed) {
+    SCOPED_TRACE(seed);
+    Draw draw(static_cast<std::uint64_t>(seed) + 500);
+    Case c = testing::draw_case(draw);
+    c.steps = 4;
+    const std::vector<data::StepBatch> batches = batches_of(c);
+    testing::FakeCompute compute(c.spec());
+    const optim::Optimizer optimizer(c.drawn.format, testing::hyper_for(c.drawn.format));
+    OutOfCoreOptions options;
+    options.folder = folder.path();
+    options.max_norm = c.max_norm;
+    std::string saved;
+    {
+      OutOfCore engine(c.input(), plan::compile(c.input()), compute, optimizer, options);
+      store_initial(c, engine);
+      step::Trainer& trainer = engine.trainer();
+      const int steps = draw.below(3);  // none: moments are zero, and were never written
+      for (int step = 0; step < steps; ++step) {
+        trainer.gradients(batches[step]);
+        trainer.update(testing::kLr);
+      }
+      trainer.drain();
+      engine.access().write_through(trainer.slot(), trainer.moments_are_zero());
+      engine.tiers().store()->sync();
+      saved = engine.hashes().state;
+      options.version = trainer.version();
+      options.slot = trainer.slot();
+      options.moments_are_zero = trainer.moments_are_zero();
+    }
+    for (auto& placement : c.drawn.input.placement.pieces)
+      placement = {draw.tier(), draw.tier(), draw.tier()};
+    c.drawn.input.placement.activations = draw.tier();
+    c.drawn.input.settings.group = 1 + draw.below(c.input().settings.micro_batches);
+    options.open_mode = nvme::OpenMode::kReopen;
+    OutOfCore engine(c.input(), plan::compile(c.input()), compute, optimizer, options);
+    engine.access().restore(options.slot, options.moments_are_zero);
+    ASSERT_EQ(engine.hashes().state, saved);
+    step::Trainer& trainer = engine.trainer();
+    for (int step = static_cast<int>(options.version); step < c.steps; ++step) {
+      trainer.gradients(batches[step]);
+      trainer.update(testing::kLr);
+    }
+    trainer.drain();
+    ASSERT_EQ(engine.hashes().state, run_twin(c).state);
+  }
+}
+
+}  // namespace
+}  // namespace zinf
