@@ -27,7 +27,8 @@ std::shared_ptr<const IoFailure> make(int error_number, std::string message, std
 
 std::string space_hint(const FailedBlock& block) {
   struct statvfs fs {};
-  if (::fstatvfs(block.descriptor, &fs) != 0) return "free space on that file system";
+  if (block.op == IoOp::kSync || ::fstatvfs(block.descriptor, &fs) != 0)
+    return "free space on that file system";
   return fmt::format(
       "needed {} bytes, free {} bytes on its file system; free some, or lower memory.nvme capacity",
       block.bytes, static_cast<Bytes>(fs.f_bavail) * fs.f_frsize);
