@@ -119,12 +119,15 @@ void train_rows(std::vector<Option>& out) {
           .to(section, &TrainConfig::seed)
           .least(0)
           .alias("seed"));
-  out.push_back(Row("train.dropout", Kind::kNumber,
-                    "Dropout probability; `config` takes it from the model's config.json.")
-                    .to(section, &TrainConfig::dropout)
-                    .least(0)
-                    .below(1)
-                    .unset("config"));
+  out.push_back(
+      Row("train.dropout", Kind::kNumber,
+          "Dropout probability at every place that the architecture has for it (GPT-2: embeddings, "
+          "residuals, attention weights; Llama family: attention weights, which then leave "
+          "the flash kernel and take longer); `config`: the rates of the model's config.json.")
+          .to(section, &TrainConfig::dropout)
+          .least(0)
+          .below(1)
+          .unset("config"));
   out.push_back(Row("train.freeze", Kind::kTexts,
                     "Patterns (* and ?) of names of tensors that are not trained.")
                     .to(section, &TrainConfig::freeze)

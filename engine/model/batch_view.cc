@@ -6,7 +6,11 @@
 namespace zinf::model {
 
 BatchView view_batch(const data::MicroBatch& batch) {
-  BatchView view{&batch, batch.rows, batch.length, {}, true};
+  BatchView view;
+  view.batch = &batch;
+  view.rows = batch.rows;
+  view.length = batch.length;
+  view.whole_rows = true;
   ZINF_CHECK(batch.rows > 0 && batch.length > 0,
              str("micro-batch of ", batch.rows, " x ", batch.length));
   if (batch.documents.empty()) return view;  // regression

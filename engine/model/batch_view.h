@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/data/batch.h"
+#include "engine/model/model_spec.h"
 
 namespace zinf::model {
 
@@ -19,6 +20,8 @@ struct BatchView {
   int length = 0;
   std::vector<Segment> segments;  // padding belongs to none
   bool whole_rows = false;        // every row is one document without padding
+  DropoutRates dropout;           // zero where nothing is dropped: evaluation
+  std::uint64_t dropout_key = 0;  // of the step and micro-batch: dropout.h
   std::int64_t positions() const { return static_cast<std::int64_t>(rows) * length; }
 };
 

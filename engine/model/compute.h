@@ -9,6 +9,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/data/batch.h"
+#include "engine/model/dropout.h"
 #include "engine/model/model_spec.h"
 
 namespace zinf::model {
@@ -78,8 +79,10 @@ class Compute {
   virtual ~Compute() = default;
 
   // The batch that the following calls work on; it must outlive them. Clears the losses.
-  // loss_scale multiplies the gradients (1 unless fp16).
-  virtual void begin_step(const data::StepBatch& batch, double loss_scale) = 0;
+  // loss_scale multiplies the gradients (1 unless fp16). dropout_key: dropout.h; kNoDropout in
+  // evaluation.
+  virtual void begin_step(const data::StepBatch& batch, double loss_scale,
+                          std::uint64_t dropout_key) = 0;
   virtual void run(const StageCall& call) = 0;
 
   // Sum of the micro-batch's target losses, once its head call has run (not averaged).

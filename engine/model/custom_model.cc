@@ -31,7 +31,9 @@ class CustomCompute : public Compute {
   CustomCompute(const ModelSpec& spec, std::vector<CustomStage> stages, CustomHead head)
       : spec_(spec), stages_(std::move(stages)), head_(std::move(head)) {}
 
-  void begin_step(const data::StepBatch& batch, double loss_scale) override {
+  // Stages are pure functions: nothing is dropped.
+  void begin_step(const data::StepBatch& batch, double loss_scale,
+                  std::uint64_t /*dropout_key*/) override {
     batch_ = &batch;
     scale_ = loss_scale / static_cast<double>(batch.target_tokens);
     losses_.assign(batch.micro_batches.size(), 0);

@@ -29,7 +29,7 @@ Model load_model(const JsonConfig& config, const ModelOptions& options) {
         family.model_types.end())
       continue;
     check_not_quantised(config);
-    Model model = family.build(config);
+    Model model = family.build(config, options.dropout);
     model.spec.family = family.name;
     model.spec.compute_type = options.compute_type;
     const bool widens = options.compute_type == DType::kFloat16 ||
@@ -99,6 +99,27 @@ void check_activation(const JsonConfig& config, std::string_view key, const std:
   throw Error(ErrorKind::kUsage,
               str(config.where(key), ": activation function \"", name, "\" is not implemented"),
               "implemented: gelu, gelu_fast, gelu_new, gelu_pytorch_tanh, relu, silu, swish");
+}
+
+double dropout_rate(const JsonConfig& config, std::string_view key, double missing) {
+  const double rate = config.number_or(key, 0, 1, missing);
+  if (rate < 1) return rate;
+  throw Error(ErrorKind::kUsage, str(config.where(key), " is 1, which drops everything"),
+              "expected a probability of at least 0 and below 1");
+}
+
+void choose_dropout(Model& model, const DropoutRates& in_config, std::optional<double> chosen) {
+  const auto rate = [&](double configured) {
+    model.config_dropout = std::max(model.config_dropout, configured);
+    return configured < 0 ? 0.0 : chosen.value_or(configured);
+  };
+  model.spec.dropout = {rate(in_config.embedding), rate(in_config.residual),
+                        rate(in_config.attention)};
+  if (chosen.value_or(0) > 0 && !model.spec.dropout.any()) {
+    throw Error(ErrorKind::kUsage,
+                str("train.dropout: found ", *chosen, ", but this model has no place for dropout"),
+                "set train.dropout: 0");
+  }
 }
 
 void check_not_quantised(const JsonConfig& config) {

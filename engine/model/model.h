@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,15 +18,15 @@ class StageFunctions;  // the stages' mathematics, over LibTorch tensors: stage_
 struct Model {
   ModelSpec spec;
   TensorRules rules;  // names that an HF folder may hold besides the spec's: for check_tensors()
-  double config_dropout =
-      0;  // largest dropout that config.json asks for; training runs without dropout
+  double config_dropout = 0;  // the largest rate that config.json gives; used: spec.dropout
   // Shared: every Compute made from the model keeps using it, whichever lives longer.
   std::shared_ptr<const StageFunctions> functions;
 };
 
 struct ModelOptions {
   DType compute_type = DType::kFloat32;
-  std::vector<std::string> freeze;  // glob patterns of tensor names
+  std::vector<std::string> freeze;      // glob patterns of tensor names
+  std::optional<double> dropout = 0.0;  // nullopt: the rates of config.json
 };
 
 // Builds the model that `config` (an HF config.json, or {"model_type": "mlp", "d", "layers", ...})

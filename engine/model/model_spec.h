@@ -49,6 +49,14 @@ struct ActivationSpec {
   std::int64_t width = 0;
 };
 
+// Probabilities with which training drops elements, where an architecture has such a place.
+struct DropoutRates {
+  double embedding = 0;  // of the first hidden states
+  double residual = 0;   // of what attention and MLP add to the hidden states
+  double attention = 0;  // of attention's weights
+  bool any() const { return embedding > 0 || residual > 0 || attention > 0; }
+};
+
 enum class StageKind {
   kLookup,  // host: rows of a table by token id; no compute call
   kBlock,   // device: forward, and backward by recompute (or from kept activations)
@@ -98,6 +106,7 @@ struct ModelSpec {
   std::int64_t vocabulary = 0;     // 0: not a language model
   std::int64_t max_length = 0;     // longest sequence the model accepts; 0: no limit
   std::int64_t feature_width = 0;  // regression: numbers per sample
+  DropoutRates dropout;
 
   std::int64_t parameters() const {
     std::int64_t sum = 0;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/random.h"
 #include "engine/model/batch_view.h"
 
 namespace zinf::model {
@@ -67,7 +68,9 @@ class Tape {
     std::shared_ptr<Hold> hold_;
   };
 
-  Tape(Mode mode, at::ScalarType type) : mode_(mode), type_(type) {}
+  // dropout_key: of the micro-batch and stage (dropout.h).
+  Tape(Mode mode, at::ScalarType type, std::uint64_t dropout_key = 0)
+      : mode_(mode), type_(type), dropout_key_(dropout_key) {}
 
   Value input(at::Tensor data, bool wants_gradient);
 
@@ -85,8 +88,8 @@ class Tape {
   Value rotate(const Value& x, std::int64_t heads, const at::Tensor& cosines,
                const at::Tensor& sines);
   // Causal attention inside each document, over heads of width d; kv heads serve heads / kv_heads
-  // query heads each. window > 0: a position sees itself and the window - 1 before it. Saves q, k,
-  // v, output, log-sum-exp.
+  // query heads each. window > 0: a position sees itself and the window - 1 before it. Its weights
+  // are dropped as batch.dropout says. Saves q, k, v; without dropout output and log-sum-exp too.
   struct Heads {
     std::int64_t heads = 0, kv_heads = 0, width = 0, window = 0;
     double scale = 0;
@@ -99,6 +102,9 @@ class Tape {
   Value multiply(const Value& a, const Value& b);                     // saves a, b
   // x + update; `update` must be no other operation's input and gives up its memory.
   Value add(const Value& x, Value update);
+  // torch.nn.Dropout while training; rate 0: x. `x` must be no other operation's input and gives up
+  // its memory. Saves nothing.
+  Value dropout(Value x, double rate);
   // x + table[position]; the table's gradient is summed in position order.
   Value add_rows(const Value& x, Weight& table, const at::Tensor& rows);
 
@@ -117,15 +123,21 @@ class Tape {
   using Step = std::function<void()>;
   bool computes() const { return mode_ != Mode::kReplay; }
   bool records() const { return mode_ != Mode::kForward; }
+  Value dropout_attention(const Value& q, const Value& k, const Value& v, const Heads& heads,
+                          const BatchView& batch, std::uint64_t key);
   Value make(at::Tensor data, std::vector<std::int64_t> shape, bool wants_gradient);
   // A saved result that is no Value of the stage (a norm's rstd); fp32.
   std::shared_ptr<Node> make_saved(at::Tensor data, std::vector<std::int64_t> shape,
                                    at::ScalarType type);
   void save(const Value& value) { value.node()->saved = true; }
+  // Every operation that may drop takes one, so that rates do not change the others' masks.
+  std::uint64_t next_dropout_key() { return random_key(dropout_key_, dropouts_++); }
   void record(Step step) { steps_.push_back(std::move(step)); }
 
   Mode mode_;
   at::ScalarType type_;
+  std::uint64_t dropout_key_;
+  std::uint64_t dropouts_ = 0;
   std::vector<Step> steps_;
   std::vector<std::shared_ptr<Node>> nodes_;  // in the order of creation; kept only when recording
 };

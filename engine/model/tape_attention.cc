@@ -8,42 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/attention_parts.h"
+#include "engine/model/dropout_attention.h"
 #include "engine/model/tape_gradient.h"
 
 namespace zinf::model {
 namespace {
-
-// Queries that are computed in one call, and the keys that they may see.
-struct Part {
-  std::int64_t first, length;          // queries: from this position of the micro-batch, per row
-  std::int64_t key_first, key_length;  // keys and values
-  std::int64_t rows = 1;
-  bool masked = false;  // by the window; else plainly causal, queries and keys being the same
-};
-
-// All rows in one call when each is one document; else one call per document, which then sees
-// nothing else. A window cuts long documents into blocks of its own size, so that masks stay small.
-std::vector<Part> parts_of(const BatchView& batch, std::int64_t window) {
-  if (batch.whole_rows && (window <= 0 || batch.length <= window)) {
-    return {{0, batch.length, 0, batch.length, batch.rows}};
-  }
-  std::vector<Part> parts;
-  for (const Segment& segment : batch.segments) {
-    const std::int64_t first =
-        static_cast<std::int64_t>(segment.row) * batch.length + segment.start;
-    if (window <= 0 || segment.length <= window) {
-      parts.push_back({first, segment.length, first, segment.length});
-      continue;
-    }
-    for (std::int64_t start = 0; start < segment.length; start += window) {
-      const std::int64_t length = std::min<std::int64_t>(window, segment.length - start);
-      const std::int64_t key_start = std::max<std::int64_t>(0, start - window + 1);
-      parts.push_back(
-          {first + start, length, first + key_start, start + length - key_start, 1, true});
-    }
-  }
-  return parts;
-}
 
 // [positions, heads x width] -> [rows, heads, length, width], a view.
 at::Tensor by_head(const at::Tensor& x, std::int64_t first, std::int64_t rows, std::int64_t length,
@@ -52,10 +22,10 @@ at::Tensor by_head(const at::Tensor& x, std::int64_t first, std::int64_t rows, s
       .view({rows, length, heads, x.size(1) / heads})
       .transpose(1, 2);
 }
-at::Tensor queries(const at::Tensor& x, const Part& part, std::int64_t heads) {
+at::Tensor queries(const at::Tensor& x, const AttentionPart& part, std::int64_t heads) {
   return by_head(x, part.first, part.rows, part.length, heads);
 }
-at::Tensor keys(const at::Tensor& x, const Part& part, std::int64_t heads) {
+at::Tensor keys(const at::Tensor& x, const AttentionPart& part, std::int64_t heads) {
   return by_head(x, part.key_first, part.rows, part.key_length, heads);
 }
 
@@ -64,7 +34,8 @@ at::Tensor by_position(const at::Tensor& x) {
 }
 
 // Additive: a position sees itself and the window - 1 before it. nullopt: plain causal does it.
-std::optional<at::Tensor> mask_of(const Part& part, std::int64_t window, at::ScalarType type) {
+std::optional<at::Tensor> mask_of(const AttentionPart& part, std::int64_t window,
+                                  at::ScalarType type) {
   if (!part.masked) return std::nullopt;
   const std::int64_t ahead = part.first - part.key_first;
   const at::Tensor from = at::arange(ahead, ahead + part.length, at::kInt).unsqueeze(1);
@@ -77,7 +48,7 @@ std::optional<at::Tensor> mask_of(const Part& part, std::int64_t window, at::Sca
 // What forward and backward of one call share.
 struct Attention {
   Tape::Heads heads;
-  std::vector<Part> parts;
+  std::vector<AttentionPart> parts;
   bool at_once;  // one part is everything
   at::ScalarType type;
 
@@ -89,7 +60,7 @@ struct Attention {
       mixed = at::zeros(q.sizes(), type);
       log_sums = at::zeros({q.size(0), heads.heads}, at::kFloat);
     }
-    for (const Part& part : parts) {
+    for (const AttentionPart& part : parts) {
       const auto mask = mask_of(part, heads.window, type);
       const auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
           queries(q, part, heads.heads), keys(k, part, heads.kv_heads),
@@ -113,7 +84,7 @@ struct Attention {
       to_k = at::zeros(k.sizes(), type);
       to_v = at::zeros(v.sizes(), type);
     }
-    for (const Part& part : parts) {
+    for (const AttentionPart& part : parts) {
       const auto mask = mask_of(part, heads.window, type);
       const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           queries(gradient, part, heads.heads), queries(q, part, heads.heads),
@@ -134,7 +105,9 @@ struct Attention {
 
 Value Tape::attention(const Value& q, const Value& k, const Value& v, const Heads& heads,
                       const BatchView& batch) {
-  Attention attention{heads, parts_of(batch, heads.window), false, type_};
+  const std::uint64_t dropout_key = next_dropout_key();
+  if (batch.dropout.attention > 0) return dropout_attention(q, k, v, heads, batch, dropout_key);
+  Attention attention{heads, attention_parts(batch, heads.window), false, type_};
   const auto& parts = attention.parts;
   attention.at_once = parts.size() == 1 && parts[0].rows * parts[0].length == q.size(0);
   at::Tensor mixed, log_sums;
@@ -150,6 +123,26 @@ Value Tape::attention(const Value& q, const Value& k, const Value& v, const Head
     if (!gradient.defined()) return;
     const auto [to_q, to_k, to_v] =
         attention.backward(gradient, qn->data, kn->data, vn->data, out->data, sums->data);
+    add_to_node(*qn, to_q);
+    add_to_node(*kn, to_k);
+    add_to_node(*vn, to_v);
+  });
+  return y;
+}
+
+Value Tape::dropout_attention(const Value& q, const Value& k, const Value& v, const Heads& heads,
+                              const BatchView& batch, std::uint64_t key) {
+  const DropoutAttention attention(heads, batch, DropoutMask(key, batch.dropout.attention));
+  const bool wants =
+      q.node()->wants_gradient || k.node()->wants_gradient || v.node()->wants_gradient;
+  Value y = make(computes() ? attention.forward(q.data(), k.data(), v.data()) : at::Tensor(),
+                 q.node()->shape, wants);
+  if (!records()) return y;
+  for (const Value* value : {&q, &k, &v}) save(*value);
+  record([qn = q.node(), kn = k.node(), vn = v.node(), out = y.node(), attention] {
+    const at::Tensor gradient = take_gradient(*out);
+    if (!gradient.defined()) return;
+    const auto [to_q, to_k, to_v] = attention.backward(gradient, qn->data, kn->data, vn->data);
     add_to_node(*qn, to_q);
     add_to_node(*kn, to_k);
     add_to_node(*vn, to_v);

@@ -39,14 +39,19 @@ class TorchCompute final : public Compute {
     type_ = native ? stored_ : at::kFloat;
   }
 
-  void begin_step(const data::StepBatch& batch, double loss_scale) override {
+  void begin_step(const data::StepBatch& batch, double loss_scale,
+                  std::uint64_t dropout_key) override {
     batch_ = &batch;
     gradient_scale_ =
         batch.target_tokens > 0 ? loss_scale / static_cast<double>(batch.target_tokens) : 0;
     losses_.assign(batch.micro_batches.size(), std::numeric_limits<double>::quiet_NaN());
     views_.clear();
-    for (const data::MicroBatch& micro_batch : batch.micro_batches)
-      views_.push_back(view_batch(micro_batch));
+    for (const data::MicroBatch& micro_batch : batch.micro_batches) {
+      BatchView view = view_batch(micro_batch);
+      if (dropout_key != kNoDropout) view.dropout = spec_.dropout;
+      view.dropout_key = random_key(dropout_key, views_.size());
+      views_.push_back(std::move(view));
+    }
   }
 
   void run(const StageCall& call) override {
@@ -89,6 +94,10 @@ class TorchCompute final : public Compute {
     if (call.mode == CallMode::kBackward) operands.finish_gradients(weights);
   }
 
+  std::uint64_t dropout_key(const StageCall& call) const {
+    return random_key(views_[call.micro_batch].dropout_key, call.stage);
+  }
+
   std::vector<Value> record_block(const StageCall& call, const StageOperands& operands,
                                   StageWeights& weights, Tape& tape,
                                   std::vector<Value>& inputs) const {
@@ -102,7 +111,7 @@ class TorchCompute final : public Compute {
   void block_forward(const StageCall& call, const StageOperands& operands,
                      StageWeights& weights) const {
     const bool keep = call.mode == CallMode::kForwardKeep;
-    Tape tape(keep ? Tape::Mode::kRecord : Tape::Mode::kForward, type_);
+    Tape tape(keep ? Tape::Mode::kRecord : Tape::Mode::kForward, type_, dropout_key(call));
     std::vector<Value> inputs;
     const std::vector<Value> outputs = record_block(call, operands, weights, tape, inputs);
     for (std::size_t i = 0; i < outputs.size(); ++i)
@@ -116,7 +125,7 @@ class TorchCompute final : public Compute {
   void block_backward(const StageCall& call, const StageOperands& operands,
                       StageWeights& weights) const {
     const bool replay = !call.kept.empty();
-    Tape tape(replay ? Tape::Mode::kReplay : Tape::Mode::kRecord, type_);
+    Tape tape(replay ? Tape::Mode::kReplay : Tape::Mode::kRecord, type_, dropout_key(call));
     std::vector<Value> inputs;
     std::vector<at::Tensor> gradients;
     {

@@ -86,7 +86,9 @@ StepResult Trainer::gradients(const data::StepBatch& batch, std::optional<double
 void Trainer::forward(const data::StepBatch& batch) {
   ZINF_CHECK(gradient_batch_ == nullptr || queued_.has_value(),
              "the gradients before were updated or skipped");
-  compute_.begin_step(batch, loss_scale_);
+  // Updates before this step's, whether or not the last one has been submitted yet.
+  const auto updates = static_cast<std::uint64_t>(options_.version + (queued_ ? 1 : 0));
+  compute_.begin_step(batch, loss_scale_, model::dropout_step_key(options_.seed, updates));
   if (queued_) {
     submit_update(/*beside_forward=*/true, &batch);
   } else {
@@ -169,7 +171,7 @@ Trainer::Evaluation Trainer::evaluate(const data::StepBatch& batch, int group) {
       part.tokens += batch.micro_batches[m].tokens;
       part.target_tokens += batch.micro_batches[m].target_tokens;
     }
-    compute_.begin_step(part, 1.0);
+    compute_.begin_step(part, 1.0, model::kNoDropout);
     executor_.submit(Segment::kEvaluate, args_for(&part));
     executor_.wait_all();
     for (std::size_t m = first; m < last; ++m)
@@ -181,7 +183,7 @@ Trainer::Evaluation Trainer::evaluate(const data::StepBatch& batch, int group) {
 
 std::int32_t Trainer::next_token(const data::StepBatch& batch) {
   ZINF_CHECK(gradient_batch_ == nullptr, "sampling starts drained");
-  compute_.begin_step(batch, 1.0);
+  compute_.begin_step(batch, 1.0, model::kNoDropout);
   SegmentArgs args = args_for(&batch);
   args.next_token = true;
   executor_.submit(Segment::kEvaluate, args);

@@ -29,6 +29,17 @@ model::DType compute_type(const config::RunConfig& config) {
   return model::DType::kFloat32;
 }
 
+void say_dropout(const model::Model& model, const config::RunConfig& config) {
+  const model::DropoutRates& rates = model.spec.dropout;
+  if (rates.any()) {
+    log::info(str("dropout: embedding ", rates.embedding, ", residual ", rates.residual,
+                  ", attention ", rates.attention));
+  } else if (model.config_dropout > 0 && config.train.dropout) {
+    log::info(str("the model's config asks for dropout ", model.config_dropout,
+                  "; zinf trains without (train.dropout: 0)"));
+  }
+}
+
 }  // namespace
 
 ModelInput open_model(const config::RunConfig& config, bool weights) {
@@ -36,6 +47,7 @@ ModelInput open_model(const config::RunConfig& config, bool weights) {
   model::ModelOptions options;
   options.compute_type = compute_type(config);
   options.freeze = config.train.freeze;
+  options.dropout = config.train.dropout;
   const bool random = config.model.init == config::ModelInit::kRandom ||
                       config.model.type == config::ModelType::kMlp;
   if (config.model.type == config::ModelType::kMlp) {
@@ -54,16 +66,7 @@ ModelInput open_model(const config::RunConfig& config, bool weights) {
     input.config_text = input.folder->config_text();
     input.model = load_model(input.folder->config(), options);
   }
-  if (input.model.config_dropout > 0 && config.train.dropout && *config.train.dropout == 0) {
-    log::info(str("the model's config asks for dropout ", input.model.config_dropout,
-                  "; zinf trains without (train.dropout: 0)"));
-  }
-  if (!config.train.dropout || *config.train.dropout != 0) {
-    throw Error(ErrorKind::kUsage,
-                str("train.dropout: only 0 is supported, found ",
-                    config.train.dropout ? str(*config.train.dropout) : "config"),
-                "set train.dropout: 0");
-  }
+  say_dropout(input.model, config);
   if (random) {
     input.weights = model::random_weights(static_cast<std::uint64_t>(config.train.seed));
   } else if (weights) {

@@ -193,6 +193,10 @@ std::string hex(std::uint64_t value) {
 // Stages whose calls have operands of the same sizes cost the same.
 std::vector<std::int64_t> signature(const model::ModelSpec& model, const model::StageSpec& stage) {
   std::vector<std::int64_t> key = {static_cast<std::int64_t>(stage.kind)};
+  for (const double rate :
+       {model.dropout.embedding, model.dropout.residual, model.dropout.attention}) {
+    if (model.dropout.any()) key.push_back(rate > 0);  // absent: as files written before have it
+  }
   for (const int p : stage.pieces) {
     key.push_back(model.pieces[p].trainable);
     for (const model::TensorSpec& tensor : model.pieces[p].tensors) key.push_back(tensor.elements);
@@ -240,12 +244,15 @@ StageProbe probe_stages(const model::ModelSpec& model, model::Compute& compute,
       double kept_seconds = 0;
       for (const int documents : probed_documents(model, stage, shape)) {
         const data::StepBatch batch = probe_batch(model, shape, documents);
-        compute.begin_step(batch, 1.0);
         bench.repeats = documents == 1 ? 2 : 1;  // only one document's time counts
+        compute.begin_step(batch, 1.0, model::kNoDropout);
+        Bytes evaluate = 0;
+        if (model.dropout.any()) evaluate = bench.measure(compute, model::CallMode::kForward).first;
+        compute.begin_step(batch, 1.0, model::dropout_step_key(0, 0));
         const auto [forward, forward_seconds] = bench.measure(compute, model::CallMode::kForward);
         const auto [backward, backward_seconds] =
             bench.measure(compute, model::CallMode::kBackward);
-        Bytes evaluate = forward;
+        if (!model.dropout.any()) evaluate = forward;
         if (stage.kind == model::StageKind::kHead && model.vocabulary > 0) {
           evaluate = std::max(evaluate, bench.measure(compute, model::CallMode::kNextToken).first);
         }

@@ -40,6 +40,25 @@ class SameBits(field_case.RunCase):
         hashes = {setting: self.trained(sections, *sets(ON_NVME, setting))["state_hash"] for setting in settings}
         self.one_hash(hashes)
 
+    def test_dropout(self):
+        """Masks depend on step, micro-batch and layer alone: a recompute, a group, a place or the next step beside the update
+        drops the same elements; evaluation drops none."""
+        tokens = self.workspace.path / "tokens.bin"
+        tokens.write_bytes(struct.pack("<4000H", *((i * 7919 + i * i) % 997 for i in range(4000))))
+        data = {"train": str(tokens), "eval": str(tokens), "format": "tokens", "token_width": 16, "seq_len": 32}
+        sections = z.llama_sections(self.workspace, folder=z.gpt2_folder(self.workspace), steps=3, data=data,
+                                    eval={"every": 3, "steps": 2})
+        settings = ("step.group=1", "step.recompute=false", "step.overlap=false", "placement.weights=host")
+        hashes = {setting: self.trained(sections, *sets(ON_NVME, setting, "train.dropout=0.1"))["state_hash"] for setting in settings}
+        self.one_hash(hashes)
+        dropped = hashes["step.group=1"]
+        others = {rate: self.trained(sections, *sets(ON_NVME, f"train.dropout={rate}", "optimizer.params.lr=0"))["eval_loss"]
+                  for rate in ("0", "0.5")}
+        losses = [line["loss"] for line in z.metrics(self.folder)]
+        self.assertEqual(len(set(others.values())), 1, f"weights stay the same, so do losses without dropout: {others}")
+        self.assertNotIn(others["0"], losses)
+        self.assertIn("dropout: embedding 0.5, residual 0.5, attention 0.5", self.log)
+        self.assertNotEqual(self.trained(sections, *sets(ON_NVME, "train.dropout=0"))["state_hash"], dropped)
 
     def test_a_table_larger_than_the_device(self):
         """The head's table in slices where the device can't hold it: the bits of a run where it can, in evaluation too."""

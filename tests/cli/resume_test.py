@@ -46,6 +46,20 @@ class Exactness(ResumeCase):
                     self.assertIn("resumed after step 3", self.goes_on(config, folder, *sets(then)))
                     self.assertEqual(self.figures(folder), whole)
 
+    def test_dropout_goes_on_where_it_stopped(self):
+        """The masks of step 4 are those of a run that never stopped; another rate is another training."""
+        sections = z.llama_sections(self.workspace, folder=z.gpt2_folder(self.workspace), steps=6)
+        sections["train"]["dropout"] = "config"  # GPT-2's own: 0.1 everywhere
+        self.trained(sections, *sets(ON_NVME))
+        whole = self.figures(self.folder)
+        config, folder = self.begun("dropout", sections)
+        self.goes_on(config, folder, "--steps", "3", *sets(ON_NVME))
+        self.assertIn("resumed after step 3", self.goes_on(config, folder, *sets(ON_HOST)))
+        self.assertEqual(self.figures(folder), whole)
+        code, _, err = z.train(config, folder, "--steps", "8", *sets("train.dropout=0.3"))
+        self.assertEqual(code, 2, err)
+        self.assertIn("train.dropout", err)
+
     def test_rates_after_a_resume(self):
         """BR-039: warm-up 10 of 20 steps, stopped after 4 and 13: the rates of one run, which are those of the schedule."""
         sections = z.mlp_sections(self.workspace, width=8, layers=1, steps=20)

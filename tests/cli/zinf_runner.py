@@ -61,6 +61,17 @@ def llama_folder(workspace, name="llama", **changes):
     return folder
 
 
+def gpt2_folder(workspace, name="gpt2", **changes):
+    """config.json of a tiny GPT-2, for random init."""
+    folder = workspace.path / name
+    folder.mkdir(exist_ok=True)
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 1000, "n_embd": 64, "n_layer": 3,
+              "n_head": 4, "n_positions": 128, "tie_word_embeddings": True, "initializer_range": 0.02}
+    config.update(changes)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
 def llama_sections(workspace, steps=6, folder=None, **changes):
     sections = mlp_sections(workspace, steps=steps)
     sections["model"] = {"path": str(folder or llama_folder(workspace)), "init": "random"}

@@ -47,7 +47,7 @@ InMemoryModel::InMemoryModel(Model model, const WeightSource& source, TwinOption
 
 void InMemoryModel::allocate(const data::StepBatch& batch) {
   batch_ = &batch;
-  compute_->begin_step(batch, options_.loss_scale);
+  compute_->begin_step(batch, options_.loss_scale, options_.dropout_key);
   values_.clear();
   value_gradients_.clear();
   for (const ActivationSpec& activation : model_.spec.activations) {
@@ -106,7 +106,7 @@ std::vector<double> InMemoryModel::evaluate(const data::StepBatch& batch) {
 
 double InMemoryModel::evaluate_head(const data::StepBatch& batch, int micro_batch) {
   batch_ = &batch;
-  compute_->begin_step(batch, 1);
+  compute_->begin_step(batch, 1, kNoDropout);
   forward(static_cast<int>(model_.spec.stages.size()) - 1, micro_batch, false, true);
   return compute_->loss_sum(micro_batch);
 }

@@ -42,6 +42,7 @@ struct TwinOptions {
   std::size_t kept = std::size_t{1} << 20;
   int threads = 1;  // two would wait for each other more than compute at these sizes
   double loss_scale = 1;
+  std::uint64_t dropout_key = kNoDropout;  // of step() and evaluate()
   ComputeOptions compute;
 };
 

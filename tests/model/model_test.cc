@@ -140,9 +140,27 @@ TEST(Model, HostileNumbersAreRefused) {
       {"layer_types", "1 entries", "2 layers"});
 }
 
-TEST(Model, DropoutIsReported) {
-  EXPECT_EQ(load_model(config_of(gpt2_text(R"(, "attn_pdrop": 0.3)"))).config_dropout, 0.3);
+TEST(Model, Dropout) {
+  const JsonConfig gpt2 = config_of(gpt2_text(R"(, "attn_pdrop": 0.3, "resid_pdrop": 0)"));
+  const auto rates_of = [](const JsonConfig& config, std::optional<double> dropout) {
+    ModelOptions options;
+    options.dropout = dropout;
+    const DropoutRates rates = load_model(config, options).spec.dropout;
+    return std::vector{rates.embedding, rates.residual, rates.attention};
+  };
+  EXPECT_EQ(load_model(gpt2).config_dropout, 0.3);
   EXPECT_EQ(load_model(config_of(llama_text())).config_dropout, 0);
+  EXPECT_EQ(rates_of(gpt2, 0.0), (std::vector{0.0, 0.0, 0.0}));
+  EXPECT_EQ(rates_of(gpt2, std::nullopt), (std::vector{0.1, 0.0, 0.3}));
+  EXPECT_EQ(rates_of(gpt2, 0.2), (std::vector{0.2, 0.2, 0.2}));
+  // The Llama family drops weights of attention and nothing else.
+  const JsonConfig llama = config_of(llama_text(R"(, "attention_dropout": 0.4)"));
+  EXPECT_EQ(rates_of(llama, std::nullopt), (std::vector{0.0, 0.0, 0.4}));
+  EXPECT_EQ(rates_of(llama, 0.2), (std::vector{0.0, 0.0, 0.2}));
+  const JsonConfig mlp = config_of(R"({"model_type": "mlp", "d": 4, "layers": 1})");
+  EXPECT_EQ(rates_of(mlp, std::nullopt), (std::vector{0.0, 0.0, 0.0}));
+  EXPECT_THROW(rates_of(mlp, 0.1), Error);
+  expect_refused(gpt2_text(R"(, "attn_pdrop": 1)"), {"attn_pdrop", "below 1"});
 }
 
 }  // namespace

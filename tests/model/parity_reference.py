@@ -10,6 +10,7 @@ FOLDER/<case>/reference.st   loss and token losses in fp64 (from an fp64 model) 
 import os
 import sys
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
@@ -60,7 +61,72 @@ CASES = {
         vocab_size=VOCABULARY, n_embd=48, n_layer=2, n_head=4, n_positions=64, n_inner=100, resid_pdrop=0,
         embd_pdrop=0, attn_pdrop=0, scale_attn_by_inverse_layer_idx=True, activation_function="gelu",
         attn_implementation="eager", initializer_range=0.2)),
+    "dropout_gpt2": lambda: GPT2LMHeadModel(GPT2Config(
+        vocab_size=VOCABULARY, n_embd=48, n_layer=2, n_head=4, n_positions=64, resid_pdrop=0.25, embd_pdrop=0.1,
+        attn_pdrop=0.4, attn_implementation="eager", initializer_range=0.2)),
+    "dropout_llama": lambda: LlamaForCausalLM(LlamaConfig(**llama(attention_dropout=0.3))),
+    "dropout_window": lambda: MistralForCausalLM(MistralConfig(**llama(sliding_window=5, attention_dropout=0.3))),
 }
+
+
+DROPOUT_SEED, DROPOUT_STEP = 7, 3  # also in parity_test.cc
+
+
+def mix64(x):
+    """SplitMix64's finaliser, on arrays of uint64."""
+    with np.errstate(over="ignore"):
+        x = np.asarray(x, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def random_key(*words):
+    key = mix64(words[0])
+    for word in words[1:]:
+        key = mix64(key ^ np.uint64(word))
+    return key
+
+
+def dropout_factors(key, elements, rate):
+    """The rule of engine/model/dropout.h, written a second time."""
+    elements = np.asarray(elements, dtype=np.uint64)
+    bits = mix64(key ^ mix64(elements // np.uint64(2)))
+    bits = (bits >> (np.uint64(32) * (elements % np.uint64(2)))) & np.uint64(0xFFFFFFFF)
+    return np.where(bits < np.uint64(round(rate * 2**32)), 0.0, 1 / (1 - rate))
+
+
+class Dropout:
+    """Takes the place of torch.nn.functional.dropout: the same rates at the same places, with zinf's masks."""
+
+    def __init__(self, model):
+        layers, gpt2 = model.config.num_hidden_layers, model.config.model_type == "gpt2"
+        first = 2 if gpt2 else 1  # the stage of layer 0
+        self.places = [(1, 0)] if gpt2 else []
+        for layer in range(layers):
+            self.places += [(first + layer, number) for number in range(3 if gpt2 else 1)]
+
+    def begin_document(self, micro_batch, row, start, rows, length):
+        self.step = random_key(0x64726F706F7574, DROPOUT_SEED, DROPOUT_STEP)
+        self.micro_batch, self.start, self.positions, self.length = micro_batch, start, rows * length, length
+        self.first = row * length + start
+        self.calls = 0
+
+    def __call__(self, x, p=0.5, training=True, inplace=False):
+        stage, number = self.places[self.calls]
+        self.calls += 1
+        if p == 0:
+            return x
+        key = random_key(random_key(random_key(self.step, self.micro_batch), stage), number)
+        count = x.shape[-2]
+        positions = self.first + np.arange(count, dtype=np.int64)
+        if x.dim() == 3:  # hidden states [1, positions, width]
+            elements = positions[:, None] * x.shape[-1] + np.arange(x.shape[-1])
+        else:  # attention weights [1, heads, queries, keys]
+            rows = np.arange(x.shape[1])[:, None] * self.positions + positions
+            elements = rows[:, :, None] * self.length + self.start + np.arange(count)
+        factors = torch.from_numpy(dropout_factors(key, elements, p)).to(x.dtype)
+        return x * factors.view(x.shape)
 
 
 def shake(model, generator):
@@ -94,14 +160,16 @@ def micro_batches(generator):
     return batches
 
 
-def token_losses(model, batch):
+def token_losses(model, batch, number_of_batch):
     """Loss of every position, computed document by document: nothing else can be seen."""
+    torch.nn.functional.dropout = dropout = Dropout(model)
     rows, length = batch["ids"].shape
     losses = torch.zeros((rows, length), dtype=next(model.parameters()).dtype)
     for row in range(rows):
         for number in sorted(set(batch["documents"][row].tolist()) - {-1}):
             where = (batch["documents"][row] == number).nonzero().flatten()
             ids = batch["ids"][row, where].long().unsqueeze(0)
+            dropout.begin_document(number_of_batch, row, int(where[0]), rows, length)
             logits = model(input_ids=ids, use_cache=False).logits[0]
             targets = batch["targets"][row, where].long()
             losses[row, where] = torch.nn.functional.cross_entropy(logits, targets, reduction="none", ignore_index=-100)
@@ -112,8 +180,8 @@ def compute(model, batches):
     count = sum(int((batch["targets"] != -100).sum()) for batch in batches)
     model.zero_grad()
     losses = []
-    for batch in batches:
-        loss = token_losses(model, batch)
+    for number, batch in enumerate(batches):
+        loss = token_losses(model, batch, number)
         (loss.sum() / count).backward()
         losses.append(loss.detach())
     gradients = {name: parameter.grad.detach().clone() for name, parameter in model.named_parameters()}

@@ -129,7 +129,11 @@ void compare_losses(InMemoryModel& twin, const data::StepBatch& step,
 
 void compare_case(const std::string& folder, TwinOptions options) {
   const HfFolder hf = HfFolder::open(folder);
-  Model model = load_model(hf.config());
+  ModelOptions as_configured;
+  as_configured.dropout = std::nullopt;
+  Model model = load_model(hf.config(), as_configured);
+  EXPECT_EQ(model.spec.dropout.any(), folder.find("dropout") != std::string::npos);
+  options.dropout_key = dropout_step_key(7, 3);  // as in parity_reference.py
   const TensorMap map = check_tensors(model.spec, hf, model.rules);
   const auto source = folder_weights(hf, map);
   InMemoryModel twin(std::move(model), *source, options);
@@ -172,7 +176,8 @@ INSTANTIATE_TEST_SUITE_P(All, ParityCase,
                                          "llama_heads_5_5", "llama_heads_5_1", "llama_heads_9_3",
                                          "llama_gelu", "rope_linear", "rope_dynamic", "rope_llama3",
                                          "rope_yarn", "mistral_window", "qwen2", "qwen2_window",
-                                         "qwen3", "gpt2", "gpt2_scales"),
+                                         "qwen3", "gpt2", "gpt2_scales", "dropout_gpt2",
+                                         "dropout_llama", "dropout_window"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -68,7 +68,7 @@ class Head {
   // rows: of a slice; 0: the whole table in one call.
   Outcome run(std::int64_t rows) {
     Outcome outcome;
-    compute_->begin_step(batch_, 1.0);
+    compute_->begin_step(batch_, 1.0, kNoDropout);
     gradients_.clear();
     for (const int piece : stage().pieces)
       gradients_.emplace_back(static_cast<std::size_t>(model_.spec.pieces[piece].elements) * 4);

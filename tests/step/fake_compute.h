@@ -19,7 +19,9 @@ class FakeCompute : public model::Compute {
  public:
   explicit FakeCompute(const model::ModelSpec& spec) : spec_(spec) {}
 
-  void begin_step(const data::StepBatch& batch, double loss_scale) override {
+  void begin_step(const data::StepBatch& batch, double loss_scale,
+                  std::uint64_t dropout_key) override {
+    dropout_key_ = dropout_key;
     batch_ = &batch;
     loss_scale_ = static_cast<float>(loss_scale);
     losses_.assign(batch.micro_batches.size(), 0.0);
@@ -30,7 +32,7 @@ class FakeCompute : public model::Compute {
     const data::MicroBatch& micro =
         batch_->micro_batches.at(static_cast<std::size_t>(call.micro_batch));
     const auto positions = static_cast<std::int64_t>(micro.rows) * micro.length;
-    std::uint64_t seed = random_key(static_cast<std::uint64_t>(call.stage));
+    std::uint64_t seed = random_key(static_cast<std::uint64_t>(call.stage), dropout_key_);
     for (std::size_t i = 0; i < stage.pieces.size(); ++i) {
       const bool sliced = call.slice.rows > 0 && static_cast<int>(i) == stage.table;
       const std::uint64_t hash = sliced ? hash_slices(call, stage)
@@ -211,6 +213,7 @@ class FakeCompute : public model::Compute {
   const model::ModelSpec& spec_;
   const data::StepBatch* batch_ = nullptr;
   float loss_scale_ = 1;
+  std::uint64_t dropout_key_ = model::kNoDropout;
   std::vector<double> losses_;
   std::int32_t next_token_ = 0;
   Bytes peak_ = 0;

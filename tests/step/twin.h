@@ -59,7 +59,7 @@ class Twin {
   Result step(const data::StepBatch& batch, double lr, double max_norm,
               const std::vector<std::vector<optim::GroupRange>>& ranges,
               const std::vector<optim::Group>& groups, std::uint64_t seed) {
-    compute_.begin_step(batch, 1.0);
+    compute_.begin_step(batch, 1.0, model::dropout_step_key(seed, version_));
     std::vector<std::vector<std::vector<std::byte>>> activations(batch.micro_batches.size());
     for (std::size_t m = 0; m < batch.micro_batches.size(); ++m) {
       const data::MicroBatch& micro = batch.micro_batches[m];

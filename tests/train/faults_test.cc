@@ -176,7 +176,8 @@ TEST_F(FaultyTrainer, EndsWithTheSameStateOrNamesTheFaultAndKeepsItsCommit) {
     }
     ++stopped;
     EXPECT_NE(error.find(path("swap")), std::string::npos);
-    // Which request a fault meets depends on the machine's threads; a sync is of a whole file and has no offset.
+    // Which request a fault meets depends on the machine's threads; a sync is of a whole file and
+    // has no offset.
     EXPECT_TRUE(error.find(" at offset ") != std::string::npos || error.rfind("syncing ", 0) == 0);
     if (options.fail_block > 0) {
       EXPECT_NE(error.find(options.error_number == ENOSPC ? "ENOSPC" : "EIO"), std::string::npos);

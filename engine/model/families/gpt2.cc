@@ -76,7 +76,10 @@ class Gpt2Functions final : public StageFunctions {
   std::vector<Value> block(int stage, Tape& tape, StageWeights& weights,
                            const std::vector<Value>& inputs,
                            const BatchView& batch) const override {
-    if (stage == 1) return {add_positions(tape, weights, inputs.at(0), batch)};
+    if (stage == 1) {
+      return {
+          tape.dropout(add_positions(tape, weights, inputs.at(0), batch), batch.dropout.embedding)};
+    }
     const std::int64_t layer = stage - 2;
     const std::string prefix = layer_prefix(layer);
     const auto linear = [&](const char* name, const Value& x) {
@@ -95,10 +98,12 @@ class Gpt2Functions final : public StageFunctions {
     {
       const auto qkv =
           tape.split(linear("attn.c_attn", norm("ln_1", x)), {s_.hidden, s_.hidden, s_.hidden});
-      x = tape.add(x, linear("attn.c_proj", tape.attention(qkv[0], qkv[1], qkv[2], heads, batch)));
+      x = tape.add(x, tape.dropout(linear("attn.c_proj",
+                                          tape.attention(qkv[0], qkv[1], qkv[2], heads, batch)),
+                                   batch.dropout.residual));
     }
     const Value inner = tape.activation(linear("mlp.c_fc", norm("ln_2", x)), s_.activation);
-    return {tape.add(x, linear("mlp.c_proj", inner))};
+    return {tape.add(x, tape.dropout(linear("mlp.c_proj", inner), batch.dropout.residual))};
   }
 
   HeadResult head(Tape& tape, StageWeights& weights, const Value& input,
@@ -124,7 +129,7 @@ class Gpt2Functions final : public StageFunctions {
   Settings s_;
 };
 
-void estimate_block(const Settings& s, StageSpec& stage) {
+void estimate_block(const Settings& s, const DropoutRates& dropout, StageSpec& stage) {
   const double hidden = static_cast<double>(s.hidden), inner = static_cast<double>(s.inner);
   stage.forward_flops_per_position = 2 * (4 * hidden * hidden + 2 * hidden * inner);
   stage.forward_flops_per_position_pair = 2 * hidden;
@@ -132,6 +137,7 @@ void estimate_block(const Settings& s, StageSpec& stage) {
   stage.forward_workspace = {1e6, 4 * (5 * hidden + 2 * inner), 0};
   stage.backward_workspace = {2e6, 4 * (saved + 6 * hidden + 2 * inner), 0};
   stage.kept = {64 * 32, 4 * (saved + static_cast<double>(s.heads) + 4), 0};
+  estimate_dropout(dropout, s.heads, stage);
 }
 
 int add_layers(ModelSpec& spec, const Settings& s, int flow) {
@@ -140,22 +146,22 @@ int add_layers(ModelSpec& spec, const Settings& s, int flow) {
     block.pieces = {add_piece(spec, str("h.", layer), layer_tensors(s, layer))};
     flow = add_activation(spec, str("hidden ", layer), s.hidden);
     block.outputs = {flow};
-    estimate_block(s, block);
+    estimate_block(s, spec.dropout, block);
     spec.stages.push_back(block);
   }
   return flow;
 }
 
-double largest_dropout(const JsonConfig& config) {
-  return std::max({config.number_or("resid_pdrop", 0, 1, 0.1),
-                   config.number_or("embd_pdrop", 0, 1, 0.1),
-                   config.number_or("attn_pdrop", 0, 1, 0.1)});
+DropoutRates read_dropout(const JsonConfig& config) {
+  return {dropout_rate(config, "embd_pdrop", 0.1), dropout_rate(config, "resid_pdrop", 0.1),
+          dropout_rate(config, "attn_pdrop", 0.1)};
 }
 
-Model build(const JsonConfig& config) {
+Model build(const JsonConfig& config, std::optional<double> dropout) {
   const Settings s = read(config);
   Model model;
   ModelSpec& spec = model.spec;
+  choose_dropout(model, read_dropout(config), dropout);
   spec.vocabulary = s.vocabulary;
   spec.max_length = s.max_length;
   const int table = add_piece(
@@ -187,7 +193,6 @@ Model build(const JsonConfig& config) {
   if (s.tied) model.rules.tied = {{"transformer.wte.weight", "lm_head.weight"}};
   model.rules.buffers = {"*.attn.bias", "*.attn.masked_bias"};
   model.rules.optional_prefix = "transformer.";  // folders saved from the bare model lack it
-  model.config_dropout = largest_dropout(config);
   model.functions = std::make_shared<Gpt2Functions>(s);
   return model;
 }

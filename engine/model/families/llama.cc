@@ -188,7 +188,8 @@ class LlamaFunctions final : public StageFunctions {
   Settings s_;
 };
 
-void estimate_block(const Settings& s, std::int64_t layer, StageSpec& stage) {
+void estimate_block(const Settings& s, const DropoutRates& dropout, std::int64_t layer,
+                    StageSpec& stage) {
   const double q = static_cast<double>(s.heads * s.head_width),
                kv = static_cast<double>(s.kv_heads * s.head_width);
   const double hidden = static_cast<double>(s.hidden), mlp = static_cast<double>(s.intermediate);
@@ -204,12 +205,14 @@ void estimate_block(const Settings& s, std::int64_t layer, StageSpec& stage) {
   stage.forward_workspace.per_position += masks;
   stage.backward_workspace.per_position += masks;
   stage.kept = {64 * 32, 4 * (saved + static_cast<double>(s.heads) + 2), 0};
+  estimate_dropout(dropout, s.heads, stage);
 }
 
-Model build(const JsonConfig& config) {
+Model build(const JsonConfig& config, std::optional<double> dropout) {
   const Settings s = read(config);
   Model model;
   ModelSpec& spec = model.spec;
+  choose_dropout(model, {-1, -1, dropout_rate(config, "attention_dropout", 0)}, dropout);
   spec.vocabulary = s.vocabulary;
   spec.max_length = s.max_length;
   const int table = add_piece(
@@ -224,7 +227,7 @@ Model build(const JsonConfig& config) {
     block.pieces = {add_piece(spec, str("layers.", layer), layer_tensors(s, layer))};
     flow = add_activation(spec, str("hidden ", layer), s.hidden);
     block.outputs = {flow};
-    estimate_block(s, layer, block);
+    estimate_block(s, spec.dropout, layer, block);
     spec.stages.push_back(block);
   }
   StageSpec head = make_stage("head", StageKind::kHead, {}, {flow}, {});
@@ -241,7 +244,6 @@ Model build(const JsonConfig& config) {
   if (s.tied) model.rules.tied = {{"model.embed_tokens.weight", "lm_head.weight"}};
   model.rules.buffers = {"*.rotary_emb.inv_freq"};
   model.rules.optional_prefix = "model.";  // folders saved from the bare model lack it
-  model.config_dropout = config.number_or("attention_dropout", 0, 1, 0);
   model.functions = std::make_shared<LlamaFunctions>(s);
   return model;
 }

@@ -49,7 +49,7 @@ std::vector<TensorSpec> linear_tensors(const std::string& name, std::int64_t out
   return {weight_tensor(name + ".weight", {out, in}, std), bias};
 }
 
-Model build(const JsonConfig& config) {
+Model build(const JsonConfig& config, std::optional<double> dropout) {
   const std::int64_t d = config.integer("d", 1, kMostWidth / 4);
   const std::int64_t layers = config.integer("layers", 1, kMostLayers);
   const std::int64_t inner = config.integer_or("hidden", 1, kMostWidth, 4 * d);
@@ -57,6 +57,7 @@ Model build(const JsonConfig& config) {
   const double wide = static_cast<double>(inner);  // of the hidden layer
   Model model;
   ModelSpec& spec = model.spec;
+  choose_dropout(model, {-1, -1, -1}, dropout);
   spec.feature_width = d;
   std::vector<int> flow;
   for (std::int64_t layer = 0; layer < layers; ++layer) {
