@@ -27,6 +27,11 @@ void update_kernel(const UpdateArgs& args) {
     const RandomBits<V> random(a.keys[begin / kQuantum]);
     for (std::int64_t lane = 0; lane < kQuantum; lane += 2 * V::kWidth) {
       const std::int64_t i = begin + lane;
+      const std::int64_t later = i + kPrefetchElements;
+      prefetch_pair<V>(a.gradient + later);
+      weight.prefetch(a, later);
+      if constexpr (A::kFirst) M::prefetch(a.first, later);
+      if constexpr (A::kSecond) M::prefetch(a.second, later);
       const Bits<V> bits = random.template at<L>(lane);  // not computed where nobody asks
       const Floats<V> g = L::load(a.gradient + i);
       Floats<V> w = weight.load(a, i);

@@ -67,6 +67,9 @@ Bits<V> high_16(const Bits<V>& x) {
 // Weights. finish() comes after the call's last store.
 template <class V, class L>
 struct WeightFp32 {
+  static void prefetch(const UpdateArgs& a, std::int64_t i) {
+    prefetch_pair<V>(static_cast<const float*>(a.weight) + i);
+  }
   static Floats<V> load(const UpdateArgs& a, std::int64_t i) {
     return L::load(static_cast<const float*>(a.weight) + i);
   }
@@ -78,6 +81,10 @@ struct WeightFp32 {
 
 template <class V, class L>
 struct WeightBf16Master {
+  static void prefetch(const UpdateArgs& a, std::int64_t i) {
+    prefetch_pair<V>(static_cast<const float*>(a.master) + i);
+    prefetch_pair<V>(static_cast<const std::uint16_t*>(a.weight) + i);
+  }
   static Floats<V> load(const UpdateArgs& a, std::int64_t i) {
     return L::load(static_cast<const float*>(a.master) + i);
   }
@@ -96,6 +103,10 @@ struct WeightBf16Master {
 
 template <class V, class L>
 struct WeightFp16Master {
+  static void prefetch(const UpdateArgs& a, std::int64_t i) {
+    prefetch_pair<V>(static_cast<const float*>(a.master) + i);
+    prefetch_pair<V>(static_cast<const std::uint16_t*>(a.weight) + i);
+  }
   static Floats<V> load(const UpdateArgs& a, std::int64_t i) {
     return L::load(static_cast<const float*>(a.master) + i);
   }
@@ -108,6 +119,10 @@ struct WeightFp16Master {
 
 template <class V, class L>
 struct WeightSplit {
+  static void prefetch(const UpdateArgs& a, std::int64_t i) {
+    prefetch_pair<V>(static_cast<const std::uint16_t*>(a.weight) + i);
+    prefetch_pair<V>(static_cast<const std::uint16_t*>(a.master) + i);
+  }
   static Floats<V> load(const UpdateArgs& a, std::int64_t i) {
     return from_bits<V>(L::load_split(static_cast<const std::uint16_t*>(a.weight) + i,
                                       static_cast<const std::int16_t*>(a.master) + i));
@@ -127,6 +142,9 @@ struct WeightSplit {
 
 template <class V, class L>
 struct WeightBf16Sr {
+  static void prefetch(const UpdateArgs& a, std::int64_t i) {
+    prefetch_pair<V>(static_cast<const std::uint16_t*>(a.weight) + i);
+  }
   static Floats<V> load(const UpdateArgs& a, std::int64_t i) {
     return from_bits<V>(L::load_high(static_cast<const std::uint16_t*>(a.weight) + i));
   }
@@ -141,6 +159,9 @@ struct WeightBf16Sr {
 template <class V>
 struct MomentFp32 {
   using L = InOrder<V>;
+  static void prefetch(const void* state, std::int64_t i) {
+    prefetch_pair<V>(static_cast<const float*>(state) + i);
+  }
   static Floats<V> load(const void* state, std::int64_t i) {
     return L::load(static_cast<const float*>(state) + i);
   }
@@ -155,6 +176,9 @@ struct MomentFp32 {
 template <class V>
 struct MomentBf16 {
   using L = EvenOdd<V>;
+  static void prefetch(const void* state, std::int64_t i) {
+    prefetch_pair<V>(static_cast<const std::uint16_t*>(state) + i);
+  }
   static Floats<V> load(const void* state, std::int64_t i) {
     return from_bits<V>(L::load_high(static_cast<const std::uint16_t*>(state) + i));
   }

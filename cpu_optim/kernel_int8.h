@@ -92,11 +92,19 @@ void update_int8_kernel(const UpdateArgs& args) {
     if constexpr (A::kSecond) second_decoder = UnsignedBlock<V>::decoder(second_block);
     for (std::int64_t lane = 0; lane < kInt8Stride; lane += 2 * V::kWidth) {
       Bits<V> first_codes{}, second_codes{};
-      if constexpr (A::kFirst) first_codes = load_codes<V>(first_block, lane);
-      if constexpr (A::kSecond) second_codes = load_codes<V>(second_block, lane);
+      if constexpr (A::kFirst) {
+        prefetch_codes<V>(first_block + kPrefetchBlocks, lane);
+        first_codes = load_codes<V>(first_block, lane);
+      }
+      if constexpr (A::kSecond) {
+        prefetch_codes<V>(second_block + kPrefetchBlocks, lane);
+        second_codes = load_codes<V>(second_block, lane);
+      }
       for_pairs([&](auto pair) __attribute__((always_inline)) {
         constexpr int k = decltype(pair)::value;
         const std::int64_t i = lane + k * kInt8Stride;
+        prefetch_pair<V>(a.gradient + begin + i + kPrefetchElements);
+        weight.prefetch(a, begin + i + kPrefetchElements);
         const Floats<V> g = L::load(a.gradient + begin + i);
         Floats<V> w = weight.load(a, begin + i);
         Floats<V> first{zero, zero}, second{zero, zero};

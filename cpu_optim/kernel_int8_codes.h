@@ -46,6 +46,14 @@ template <class V>
 Bits<V> load_codes(const unsigned char* block, std::int64_t i) {
   return {V::load_packed(block + 2 * i), V::load_packed(block + kQuantum / 2 + 2 * i)};
 }
+constexpr std::int64_t kPrefetchBlocks = kPrefetchElements / kQuantum * kInt8BlockBytes;  // bytes
+// The same codes' cache lines.
+template <class V>
+void prefetch_codes(const unsigned char* block, std::int64_t i) {
+  if constexpr (V::kWidth * 4 < 64) return;
+  __builtin_prefetch(block + 2 * i);
+  __builtin_prefetch(block + kQuantum / 2 + 2 * i);
+}
 template <class V>
 void store_codes(unsigned char* block, std::int64_t i, const Bits<V>& codes) {
   V::store_packed(block + 2 * i, codes.a);

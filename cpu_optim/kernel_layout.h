@@ -26,6 +26,21 @@ Floats<V> from_bits(const Bits<V>& x) {
   return {V::from_bits(x.a), V::from_bits(x.b)};
 }
 
+// What a kernel will load this many elements later is asked for now: the processor's own
+// prefetchers stop while a tile is computed on, and with many streams run too short ahead.
+// Addresses behind a state's end are harmless.
+constexpr std::int64_t kPrefetchElements = 512;
+constexpr std::int64_t kPrefetchOnlyStream = 2048;  // where nothing but one fp32 range is read
+
+// Of a pair of vectors at p, every cache line. A set whose pair is less than a line does without:
+// it waits for its arithmetic, not for memory.
+template <class V, class T>
+[[gnu::always_inline]] inline void prefetch_pair(const T* p) {
+  constexpr int kLine = 64, kBytes = 2 * V::kWidth * static_cast<int>(sizeof(T));
+  const auto* bytes = reinterpret_cast<const char*>(p);
+  for (int at = 0; at + kLine <= kBytes; at += kLine) __builtin_prefetch(bytes + at);
+}
+
 template <class V>
 struct InOrder {
   // Element of the pair at lane l of a: kStride * l; of b: the same, + kSecond.

@@ -17,7 +17,10 @@ double sum_squares(const float* from, std::int64_t elements) {
     }
   };
   std::int64_t i = 0;
-  for (; i + 16 <= elements; i += 16) add(from + i);
+  for (; i + 16 <= elements; i += 16) {
+    __builtin_prefetch(from + i + kPrefetchOnlyStream);
+    add(from + i);
+  }
   if (i < elements) {
     float tail[16] = {};
     std::memcpy(tail, from + i, static_cast<std::size_t>(elements - i) * sizeof(float));
