@@ -1,7 +1,9 @@
 # Compiler cache, fast linker, warnings and sanitizers: the same for every room.
 find_program(ZINF_CCACHE ccache)
 if(ZINF_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${ZINF_CCACHE})
+  # The sloppiness that precompiled headers need to be cached: they are told apart by what they include.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${ZINF_CCACHE})
 endif()
 find_program(ZINF_LLD ld.lld)
 if(ZINF_LLD)
