@@ -10,6 +10,7 @@ Usage: tools/setup.sh [options]
   --wheelhouse DIR  take Python packages from DIR only (see below), no index
   --with-tests      also what tools/test.sh needs (.venv-test, clang-format, codespell, mkfs.xfs)
   --no-build        install only
+  --later-tests     with --with-tests: report .venv-test, and leave it to a later call (tools/test.sh fills it while it builds)
   --check           report what is missing and stop: exit 0 when nothing is, else 1
   --verbose         show the output of every phase
 Packages are installed by apt: as root, else by `sudo -n`, else the one line to run is printed (exit 2).
@@ -21,13 +22,14 @@ Exit codes: 0 done, 1 a phase failed, 2 packages missing or wrong usage, 3 not e
 TEXT
 }
 
-wheelhouse="" with_tests=0 build=1 check=0
+wheelhouse="" with_tests=0 later_tests=0 build=1 check=0
 while [ $# -gt 0 ]; do
   case $1 in
     --wheelhouse) [ $# -ge 2 ] || fail 2 "--wheelhouse needs a folder"; wheelhouse=$2; shift ;;
     --wheelhouse=*) wheelhouse=${1#*=} ;;
     --with-tests) with_tests=1 ;;
     --no-build) build=0 ;;
+    --later-tests) later_tests=1 ;;
     --check) check=1 ;;
     --verbose) verbose=1 ;;
     -h|--help) usage; exit 0 ;;
@@ -187,7 +189,7 @@ fi
 [ -n "$python" ] || fail 2 "no usable Python: torch 2.11 has wheels for 3.11 to 3.14, found $(python3 -V 2>/dev/null || echo none)." \
   "Install one with its venv module (Debian: python3-venv) or set ZINF_PYTHON"
 if [ "${#pip_missing[@]}" -gt 0 ]; then phase "Python packages" install_environment; fi
-if [ "${#test_missing[@]}" -gt 0 ]; then phase "Python packages for tests" install_test_environment; fi
+if [ "${#test_missing[@]}" -gt 0 ] && [ "$later_tests" = 0 ]; then phase "Python packages for tests" install_test_environment; fi
 if [ "$build" = 1 ]; then
   phase "build" configure_and_build
   say "built $repo/build/zinf"

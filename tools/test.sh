@@ -31,8 +31,13 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-"$repo/tools/setup.sh" --with-tests --no-build "${setup_options[@]}"
+# Everything is reported and all but the tests' Python packages installed; those come while the compiler works.
+"$repo/tools/setup.sh" --with-tests --later-tests --no-build "${setup_options[@]}"
 cd "$repo"
+mkdir -p "$log_dir"
+test_setup_log=$log_dir/setup-for-tests.log
+"$repo/tools/setup.sh" --with-tests --no-build "${setup_options[@]}" >"$test_setup_log" 2>&1 </dev/null &
+test_setup=$!
 results_dir=$repo/.cache/test-results
 rm -rf "$results_dir"
 mkdir -p "$results_dir"
@@ -83,6 +88,7 @@ launcher=()
 check style tools/check_style.sh
 check layers tools/check_layers.py
 build_folder build "$repo/build" all -- -DCMAKE_BUILD_TYPE=Release -DZINF_WITH_TORCH=ON -DZINF_WERROR=ON
+wait "$test_setup" || { cat "$test_setup_log" >&2; fail 1 "the tests' Python packages could not be installed"; }
 run_tests main "$repo/build"
 
 if [ "$sanitizers" = 1 ]; then
