@@ -11,14 +11,17 @@ namespace zinf::optim {
 
 std::int64_t tile_count(std::int64_t elements) { return (elements + kTile - 1) / kTile; }
 
-bool tile_sums(Pool& pool, const float* gradient, std::int64_t elements, double* sums, Isa isa) {
+bool tile_sums(Pool& pool, Gradient gradient, std::int64_t elements, double* sums, Isa isa) {
   const KernelTable& table = kernels(isa);
   std::atomic<bool> finite{true};
   pool.for_ranges(elements, [&](std::int64_t begin, std::int64_t end) {
     const DefaultFloatMode mode;
+    alignas(64) float room[kTile];
     bool all = true;
     for (std::int64_t i = begin; i < end; i += kTile) {
-      const double sum = table.sum_squares(gradient + i, std::min(kTile, end - i));
+      const std::int64_t tile = std::min(kTile, end - i);
+      const double sum =
+          table.sum_squares(gradient.values(i, tile, room, table.bf16_to_fp32), tile);
       sums[i / kTile] = sum;
       all = all && std::isfinite(sum);
     }

@@ -109,11 +109,12 @@ constexpr std::int64_t kSummedElements = 2 * kQuantum;
 class RangeUpdate {
  public:
   RangeUpdate(const KernelTable& table, const Format& format, const StateView& view,
-              const float* gradient, std::int64_t first_element, std::span<const GroupRange> ranges,
+              Gradient gradient, std::int64_t first_element, std::span<const GroupRange> ranges,
               const std::vector<Coefficients>& groups, const StepScalars& scalars,
               std::int64_t elements, UpdatePages* pages)
       : kernel_(table.update[family_of(format)][weight_io_of(format)]
                             [static_cast<int>(format.moments)]),
+        widen_(table.bf16_to_fp32),
         gradient_(gradient),
         first_element_(first_element),
         ranges_(ranges),
@@ -210,6 +211,7 @@ class RangeUpdate {
 
   void run(std::int64_t begin, std::int64_t end, Streams* streams) const {
     const DefaultFloatMode mode;
+    alignas(64) float room[kTile];
     std::size_t range = find_range(first_element_ + begin);
     for (std::int64_t i = begin; i < end;) {
       const std::int64_t place = first_element_ + i;
@@ -223,7 +225,7 @@ class RangeUpdate {
       limit = whole ? limit - limit % kQuantum : std::min(limit, kQuantum - lane);
       if (streams != nullptr) feed(streams->before, i, limit);
       if (whole) {
-        run_whole(states_, gradient_ + i, i, place, limit, c);
+        run_whole(states_, gradient_.values(i, limit, room, widen_), i, place, limit, c);
       } else {
         run_partial(i, lane, limit, c);
       }
@@ -269,7 +271,8 @@ class RangeUpdate {
                    const Coefficients& c) const {
     alignas(64) std::byte copies[kMaxStates][kQuantum * sizeof(float)] = {};
     alignas(64) float gradient[kQuantum] = {};
-    std::memcpy(gradient + lane, gradient_ + i, static_cast<std::size_t>(elements) * sizeof(float));
+    alignas(64) float room[kQuantum];
+    std::copy_n(gradient_.values(i, elements, room, widen_), elements, gradient + lane);
     States states = states_;
     for (std::size_t s = 0; s < count_; ++s) {
       states[s].data = copies[s];
@@ -283,10 +286,11 @@ class RangeUpdate {
 
   static constexpr std::size_t kAbsent = kMaxStates;
   void (*kernel_)(const UpdateArgs&);
+  void (*widen_)(const std::uint16_t*, float*, std::int64_t);
   States states_{};
   std::size_t count_ = 0;
   std::size_t weight_ = kAbsent, master_ = kAbsent, first_ = kAbsent, second_ = kAbsent;
-  const float* gradient_;
+  Gradient gradient_;
   std::int64_t first_element_;
   std::span<const GroupRange> ranges_;
   const std::vector<Coefficients>& groups_;
@@ -326,7 +330,7 @@ Optimizer::Optimizer(const Format& format, const Hyper& hyper, Isa isa)
   }
 }
 
-std::int64_t Optimizer::update(Pool& pool, const StateView& view, const float* gradient,
+std::int64_t Optimizer::update(Pool& pool, const StateView& view, Gradient gradient,
                                std::int64_t first_element, std::int64_t elements,
                                std::span<const GroupRange> ranges, std::span<const Group> groups,
                                const StepScalars& scalars, UpdatePages* pages) const {

@@ -15,6 +15,7 @@
 #include <span>
 
 #include "cpu_optim/dispatch.h"
+#include "cpu_optim/gradient.h"
 #include "cpu_optim/pages.h"
 #include "cpu_optim/state_schema.h"
 #include "cpu_optim/threads.h"
@@ -85,7 +86,7 @@ class Optimizer {
   // passed over like the range before it, and stays zero. With `pages` the states are summed as
   // they pass by; what was read is updated whatever its sums turn out to be, and comparing them is
   // the caller's.
-  std::int64_t update(Pool& pool, const StateView& view, const float* gradient,
+  std::int64_t update(Pool& pool, const StateView& view, Gradient gradient,
                       std::int64_t first_element, std::int64_t elements,
                       std::span<const GroupRange> ranges, std::span<const Group> groups,
                       const StepScalars& scalars, UpdatePages* pages = nullptr) const;
