@@ -88,6 +88,20 @@ ZINF_FOR_EACH_CPU void assign_range(float* to, const std::uint16_t* from, std::i
   accumulate_range<false>(to, from, count, scale);
 }
 
+ZINF_FOR_EACH_CPU void narrow_range(const float* from, std::uint16_t* to, std::int64_t count) {
+  Floats values;
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    V::load(from + i, values);
+    narrow(values, to + i);
+  }
+  if (i == count) return;
+  std::uint16_t rest[kLanes];
+  V::load(Rest(from + i, count - i).values, values);
+  narrow(values, rest);
+  std::copy_n(rest, count - i, to + i);
+}
+
 constexpr float kTwoRoot = 1.5957691216f;  // 2 sqrt(2 / pi)
 constexpr float kCube = 0.044715f;
 
@@ -141,6 +155,12 @@ ZINF_FOR_EACH_CPU void gelu_backward_range(const std::uint16_t* gradient, const 
 void accumulate(float* to, const std::uint16_t* from, std::int64_t count, bool keep, float scale) {
   at::parallel_for(0, count, kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
     (keep ? add_range : assign_range)(to + begin, from + begin, end - begin, scale);
+  });
+}
+
+void round_to_bf16(const float* from, std::uint16_t* to, std::int64_t count) {
+  at::parallel_for(0, count, kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    narrow_range(from + begin, to + begin, end - begin);
   });
 }
 

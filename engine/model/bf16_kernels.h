@@ -10,6 +10,9 @@ namespace zinf::model {
 void accumulate(float* to, const std::uint16_t* from, std::int64_t count, bool keep,
                 float scale = 1);
 
+// Rounded to nearest even; NaN stays NaN.
+void round_to_bf16(const float* from, std::uint16_t* to, std::int64_t count);
+
 // GELU in its tanh form, x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), and its derivative times
 // `gradient`; computed in fp32, rounded to nearest even.
 void gelu_tanh(const std::uint16_t* x, std::uint16_t* y, std::int64_t count);

@@ -84,6 +84,8 @@ class Compute {
   virtual void begin_step(const data::StepBatch& batch, double loss_scale,
                           std::uint64_t dropout_key) = 0;
   virtual void run(const StageCall& call) = 0;
+  // to[i] = from[i] in bf16, to nearest even: complete gradients, on their way to where they wait.
+  virtual void round_to_bf16(const float* from, std::uint16_t* to, std::int64_t elements) = 0;
 
   // Sum of the micro-batch's target losses, once its head call has run (not averaged).
   virtual double loss_sum(int micro_batch) const = 0;

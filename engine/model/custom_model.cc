@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/str.h"
+#include "engine/model/bf16_kernels.h"
 #include "engine/model/torch_runtime.h"
 #include "engine/model/torch_thread.h"
 
@@ -50,6 +51,11 @@ class CustomCompute : public Compute {
       throw Error(ErrorKind::kFailed, str("stage ", spec_.stages[call.stage].name,
                                           ": LibTorch says: ", error.what_without_backtrace()));
     }
+  }
+
+  void round_to_bf16(const float* from, std::uint16_t* to, std::int64_t elements) override {
+    attach_compute_thread();
+    model::round_to_bf16(from, to, elements);
   }
 
   double loss_sum(int micro_batch) const override {

@@ -16,6 +16,9 @@ namespace zinf::model {
 constexpr std::int64_t kQuantum = 256;
 // Shards and norm tiles are multiples of this; a piece's element count is rounded up to it.
 constexpr std::int64_t kTile = 4096;
+// A page of checksums is so many elements in every state and gradient (256 KiB in fp32), so that an
+// update's chunks end with pages in all of them and read and write none in part.
+constexpr std::int64_t kPageElements = 65536;
 
 enum class DType { kFloat32, kBFloat16, kFloat16 };
 constexpr Bytes size_of(DType type) { return type == DType::kFloat32 ? 4 : 2; }

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/str.h"
+#include "engine/model/bf16_kernels.h"
 #include "engine/model/lm_head.h"
 #include "engine/model/stage_functions.h"
 #include "engine/model/stage_operands.h"
@@ -71,6 +72,11 @@ class TorchCompute final : public Compute {
       throw Error(ErrorKind::kFailed, str("stage ", spec_.stages.at(call.stage).name,
                                           ": LibTorch says: ", error.what_without_backtrace()));
     }
+  }
+
+  void round_to_bf16(const float* from, std::uint16_t* to, std::int64_t elements) override {
+    attach_compute_thread();
+    model::round_to_bf16(from, to, elements);
   }
 
   double loss_sum(int micro_batch) const override { return losses_.at(micro_batch); }

@@ -26,6 +26,7 @@ Builder::Builder(const CompileInput& in) : input(in) {
     set.programs[segment].segment = static_cast<Segment>(segment);
   }
   set.micro_batches = in.settings.micro_batches;
+  set.gradient_type = in.gradient_type;
   frozen_weight_ = in.states[0];
   // Every state has its place on disk, in an order that follows from the model and the formats
   // alone: a run can go on with any other placement, and what is in memory can be committed.
@@ -54,7 +55,7 @@ Builder::Builder(const CompileInput& in) : input(in) {
     if (staged) offset += round_up(in.states[state].bytes(chunk), kPage);
   }
   gradient_section_ = offset;
-  if (gradients) offset += static_cast<Bytes>(chunk) * 4;
+  if (gradients) offset += largest_gradient_bytes(chunk);
   slot_bytes_ = offset;
   if (slot_bytes_ > 0) {
     ring_ = buffer("staging ring", Arena::kHost, slot_bytes_ * in.settings.ring_slots,
@@ -178,12 +179,23 @@ ExtentRange Builder::state_range(int piece, int state, std::int64_t first, std::
   return {extent(wanted), offset, round_up(layout(piece, state).bytes(count), kPage)};
 }
 
-ExtentRange Builder::gradient_range(int piece, std::int64_t first, std::int64_t count) {
+// Sums and the complete gradient take turns in one extent.
+ExtentRange Builder::gradient_range(int piece, std::int64_t first, std::int64_t count,
+                                    bool complete) {
   Extent wanted;
   wanted.kind = ExtentKind::kGradient;
   wanted.piece = piece;
-  wanted.bytes = static_cast<Bytes>(input.model->pieces[piece].elements) * 4;
-  return {extent(wanted), static_cast<Bytes>(first) * 4, static_cast<Bytes>(count) * 4};
+  wanted.bytes = largest_gradient_bytes(input.model->pieces[piece].elements);
+  wanted.page_bytes = input.gradient_bytes(model::kPageElements);
+  return {extent(wanted), gradient_bytes(first, complete), gradient_bytes(count, complete)};
+}
+
+Bytes Builder::gradient_bytes(std::int64_t elements, bool complete) const {
+  return complete ? input.gradient_bytes(elements) : gradient_sum_bytes(elements);
+}
+
+Bytes Builder::largest_gradient_bytes(std::int64_t elements) const {
+  return gradient_bytes(elements, groups_of(input.settings) == 1);
 }
 
 int Builder::next_slot() {

@@ -45,7 +45,9 @@ class Builder {
   int resident_state(int piece, int state);  // the buffer of a state in host or device memory
   Operand state_operand(int piece, int state, std::int64_t first, std::int64_t count, int slot);
   ExtentRange state_range(int piece, int state, std::int64_t first, std::int64_t count);
-  ExtentRange gradient_range(int piece, std::int64_t first, std::int64_t count);
+  // Of the complete gradient, or of the sums that a later group goes on with.
+  ExtentRange gradient_range(int piece, std::int64_t first, std::int64_t count, bool complete);
+  Bytes gradient_bytes(std::int64_t elements, bool complete) const;
   int next_slot();  // of the staging ring, in turn
   Operand slot_operand(Role role, int slot, Bytes offset, Bytes bytes, bool writes) const;
   Bytes slot_bytes() const { return slot_bytes_; }
@@ -67,6 +69,7 @@ class Builder {
     std::array<int, kSegments> last;
   };
   void choose_early();
+  Bytes largest_gradient_bytes(std::int64_t elements) const;  // of what leaves the device
   void assign_offsets();
   void account_peak();
   std::array<std::pair<int, int>, kSegments> intervals(int buffer) const;

@@ -37,33 +37,50 @@ void add_copy(Op& op, Operand from, Operand to) {
 
 }  // namespace
 
-// Where a range of the accumulated gradient is when the host works on it: at home in host memory,
-// or in a slot.
-Operand Emitter::gradient_home(int piece, std::int64_t first, std::int64_t count, int slot) {
-  const Bytes bytes = static_cast<Bytes>(count) * 4;
+// Where a range of the complete gradient, or of the sums that a later group goes on with, is when
+// the host works on it: at home in host memory, or in a slot.
+Operand Emitter::gradient_home(int piece, std::int64_t first, std::int64_t count, int slot,
+                               bool complete) {
+  const Bytes bytes = b_.gradient_bytes(count, complete);
   if (in_.placement.pieces[piece].gradients != Tier::kHost) {
     return b_.slot_operand(Role::kGradient, slot, b_.gradient_section(), bytes, true);
   }
-  const int buffer =
-      b_.buffer(str("gradient ", model_.pieces[piece].name), Arena::kHost,
-                static_cast<Bytes>(model_.pieces[piece].elements) * 4, Crosses::kStep);
-  return {Role::kGradient, 0, buffer, static_cast<Bytes>(first) * 4, bytes, true};
+  const model::PieceSpec& spec = model_.pieces[piece];
+  const int buffer = b_.buffer(str(complete ? "gradient " : "gradient sums ", spec.name),
+                               Arena::kHost, b_.gradient_bytes(spec.elements, complete),
+                               complete ? Crosses::kStep : Crosses::kNothing);
+  return {Role::kGradient, 0, buffer, b_.gradient_bytes(first, complete), bytes, true};
 }
 
 namespace {
-// The gradient in device memory, when that is where it waits.
+// The complete gradient in device memory, when that is where it waits.
 Operand device_gradient(Builder& b, int piece, std::int64_t first, std::int64_t count) {
   const model::PieceSpec& spec = b.input.model->pieces[piece];
   const int buffer = b.buffer(str("gradient ", spec.name), Arena::kDevice,
-                              static_cast<Bytes>(spec.elements) * 4, Crosses::kStep);
+                              b.input.gradient_bytes(spec.elements), Crosses::kStep);
   return {Role::kGradient,
           0,
           buffer,
-          static_cast<Bytes>(first) * 4,
-          static_cast<Bytes>(count) * 4,
+          b.input.gradient_bytes(first),
+          b.input.gradient_bytes(count),
           false};
 }
 }  // namespace
+
+// Where the gradient of a piece is summed if it waits on the device: where it waits, unless it is
+// rounded.
+int Emitter::device_sums(int piece) {
+  const model::PieceSpec& spec = model_.pieces[piece];
+  if (!in_.rounds_gradients()) return device_gradient(b_, piece, 0, spec.elements).buffer;
+  return b_.buffer(str("gradient sums ", spec.name), Arena::kDevice,
+                   gradient_sum_bytes(spec.elements), Crosses::kNothing);
+}
+
+// Whether what one visit of the piece has summed stays on the device.
+bool Emitter::sums_stay(int piece) const {
+  return in_.placement.pieces[piece].gradients == Tier::kDevice &&
+         (!in_.rounds_gradients() || groups_of(in_.settings) > 1);
+}
 
 // The ops that bring a range's states to where the host updates them; those without operands are
 // not needed.
@@ -106,7 +123,7 @@ void Emitter::update_chunk(int piece, std::int64_t first, std::int64_t count, in
   update.operands.push_back(as(gradient, Role::kGradient, false));
   if (in_.placement.pieces[piece].gradients == Tier::kNvme) {
     read.operands.push_back(as(gradient, Role::kTo, true));
-    read.extents.push_back(b_.gradient_range(piece, first, count));
+    read.extents.push_back(b_.gradient_range(piece, first, count, true));
   } else if (in_.placement.pieces[piece].gradients == Tier::kDevice) {
     add_copy(copy_out, device_gradient(b_, piece, first, count), gradient);
   }
@@ -134,20 +151,16 @@ void Emitter::update_early(int piece, int device_gradients, int device_weights) 
     const int slot = b_.next_slot();
     auto [read, copy_out, update] = update_ops(piece, first, count, slot, device_weights);
     const Operand gradient = gradient_home(piece, first, count, slot);
-    add_copy(
-        copy_out,
-        {Role::kFrom, 0, device_gradients, static_cast<Bytes>(first) * 4, gradient.bytes, false},
-        gradient);
+    Operand from = {
+        Role::kFrom, 0, device_gradients, gradient_sum_bytes(first), gradient_sum_bytes(count),
+        false};
+    if (in_.rounds_gradients()) from = round(piece, first, count, from);
+    add_copy(copy_out, from, gradient);
     update.operands.push_back(as(gradient, Role::kGradient, false));
     if (!read.operands.empty()) b_.add(std::move(read));
     b_.add(std::move(copy_out));
     norm(piece, first, count, gradient);
-    if (in_.placement.pieces[piece].gradients == Tier::kNvme) {
-      Op spill = make(OpKind::kWrite, Lane::kWrite, piece, first, count);
-      spill.operands.push_back(as(gradient, Role::kFrom, false));
-      spill.extents.push_back(b_.gradient_range(piece, first, count));
-      b_.add(std::move(spill));
-    }
+    spill(piece, first, count, gradient, true);
     b_.add(std::move(update));
     write_back(piece, first, count, slot);
   }
@@ -249,8 +262,7 @@ void Emitter::gather(int piece, std::int64_t first, std::int64_t count, Operand 
   b_.add(std::move(op));
 }
 
-// A later group goes on where the one before stopped: its accumulated gradient comes back to the
-// device.
+// A later group goes on where the one before stopped: its sums come back to the device.
 void Emitter::gradients_in(int piece, Part part, int device_gradients) {
   const Tier tier = in_.placement.pieces[piece].gradients;
   if (tier == Tier::kDevice) return;
@@ -258,43 +270,77 @@ void Emitter::gradients_in(int piece, Part part, int device_gradients) {
   for (std::int64_t first = part.first; first < end; first += in_.settings.chunk_elements) {
     const std::int64_t count = std::min(in_.settings.chunk_elements, end - first);
     const int slot = tier == Tier::kNvme ? b_.next_slot() : -1;
-    const Operand at = gradient_home(piece, first, count, slot);
+    const bool complete = !in_.rounds_gradients();
+    const Operand at = gradient_home(piece, first, count, slot, complete);
     if (tier == Tier::kNvme) {
       Op read = make(OpKind::kRead, Lane::kRead, piece, first, count);
       read.operands.push_back(as(at, Role::kTo, true));
-      read.extents.push_back(b_.gradient_range(piece, first, count));
+      read.extents.push_back(b_.gradient_range(piece, first, count, complete));
       b_.add(std::move(read));
     }
     Op copy = make(OpKind::kCopyIn, Lane::kH2D, piece, first, count);
-    add_copy(copy, at,
-             {Role::kTo, 0, device_gradients, static_cast<Bytes>(first - part.first) * 4, at.bytes,
-              true});
+    add_copy(
+        copy, at,
+        {Role::kTo, 0, device_gradients, gradient_sum_bytes(first - part.first), at.bytes, true});
     b_.add(std::move(copy));
   }
 }
 
-void Emitter::gradients_out(int piece, Part part, int device_gradients, bool take_norm) {
+// What the last group's visit has summed is complete, but for the lookup's part of a tied table:
+// its norm waits for that.
+void Emitter::gradients_out(int piece, Part part, int device_gradients, bool last_group) {
   const Tier tier = in_.placement.pieces[piece].gradients;
-  if (tier == Tier::kDevice && !take_norm) return;
+  const bool rounds = in_.rounds_gradients() && last_group;
+  const bool take_norm = last_group && facts_.lookup_stage[piece] < 0;
+  if (tier == Tier::kDevice && !take_norm && !rounds) return;
   const std::int64_t end = part.first + part.count;
   for (std::int64_t first = part.first; first < end; first += in_.settings.chunk_elements) {
     const std::int64_t count = std::min(in_.settings.chunk_elements, end - first);
+    Operand from = {Role::kFrom,
+                    0,
+                    device_gradients,
+                    gradient_sum_bytes(first - part.first),
+                    gradient_sum_bytes(count),
+                    false};
+    if (rounds) from = round(piece, first, count, from);
+    if (tier == Tier::kDevice && !take_norm) continue;
     const int slot = tier == Tier::kHost ? -1 : b_.next_slot();
-    const Operand at = gradient_home(piece, first, count, slot);
+    const bool complete = rounds || !in_.rounds_gradients();
+    const Operand at = gradient_home(piece, first, count, slot, complete);
     Op copy = make(OpKind::kCopyOut, Lane::kD2H, piece, first, count);
-    add_copy(copy,
-             {Role::kFrom, 0, device_gradients, static_cast<Bytes>(first - part.first) * 4,
-              at.bytes, false},
-             at);
+    add_copy(copy, from, at);
     b_.add(std::move(copy));
     if (take_norm) norm(piece, first, count, at);
-    if (tier == Tier::kNvme) {
-      Op write = make(OpKind::kWrite, Lane::kWrite, piece, first, count);
-      write.operands.push_back(as(at, Role::kFrom, false));
-      write.extents.push_back(b_.gradient_range(piece, first, count));
-      b_.add(std::move(write));
-    }
+    spill(piece, first, count, at, complete);
   }
+}
+
+// The rounded range of a complete gradient, on the device: where it waits, or on its way out, for
+// which two small buffers take turns.
+Operand Emitter::round(int piece, std::int64_t first, std::int64_t count, Operand sums) {
+  Operand to = {Role::kFrom, 0, -1, 0, in_.gradient_bytes(count), false};
+  if (in_.placement.pieces[piece].gradients == Tier::kDevice) {
+    to = device_gradient(b_, piece, first, count);
+  } else {
+    const std::int64_t chunk = std::min(in_.settings.chunk_elements, model_.pieces[piece].elements);
+    const bool even = first / in_.settings.chunk_elements % 2 == 0;
+    to.buffer = b_.buffer(str(b_.set.buffers[sums.buffer].name, even ? " rounded a" : " rounded b"),
+                          Arena::kDevice, in_.gradient_bytes(chunk), Crosses::kNothing);
+  }
+  Op op = make(OpKind::kRound, Lane::kCompute, piece, first, count);
+  add_copy(op, sums, to);
+  b_.add(std::move(op));
+  return to;
+}
+
+// To NVMe, if that is where the gradient waits.
+void Emitter::spill(int piece, std::int64_t first, std::int64_t count, Operand gradient,
+                    bool complete) {
+  if (in_.placement.pieces[piece].gradients != Tier::kNvme) return;
+  Op write = make(OpKind::kWrite, Lane::kWrite, piece, first, count);
+  write.operands.push_back(as(gradient, Role::kFrom, false));
+  write.extents.push_back(b_.gradient_range(piece, first, count, complete));
+  b_.add(std::move(write));
 }
 
 void Emitter::norm(int piece, std::int64_t first, std::int64_t count, Operand gradient) {
@@ -321,7 +367,7 @@ void Emitter::finish_table_gradient(int piece) {
     if (tied && tier == Tier::kNvme) {
       Op read = make(OpKind::kRead, Lane::kRead, piece, first, count);
       read.operands.push_back(as(at, Role::kTo, true));
-      read.extents.push_back(b_.gradient_range(piece, first, count));
+      read.extents.push_back(b_.gradient_range(piece, first, count, true));
       b_.add(std::move(read));
     } else if (tied && tier == Tier::kDevice) {
       Op copy = make(OpKind::kCopyOut, Lane::kD2H, piece, first, count);
@@ -335,12 +381,8 @@ void Emitter::finish_table_gradient(int piece) {
     add.operands.push_back({Role::kRowGradients, 0, rows, 0, row_bytes, false});
     b_.add(std::move(add));
     norm(piece, first, count, at);
-    if (tier == Tier::kNvme) {
-      Op write = make(OpKind::kWrite, Lane::kWrite, piece, first, count);
-      write.operands.push_back(as(at, Role::kFrom, false));
-      write.extents.push_back(b_.gradient_range(piece, first, count));
-      b_.add(std::move(write));
-    } else if (tier == Tier::kDevice) {
+    spill(piece, first, count, at, true);
+    if (tier == Tier::kDevice) {
       Op copy = make(OpKind::kCopyIn, Lane::kH2D, piece, first, count);
       add_copy(copy, at, as(device_gradient(b_, piece, first, count), Role::kTo, true));
       b_.add(std::move(copy));

@@ -46,17 +46,16 @@ std::int64_t Emitter::largest_slice() const {
 // Where a slice's gradients grow; they come back there for a later group.
 Operand Emitter::slice_gradients(int piece, Part part, bool first_group) {
   const model::PieceSpec& table = model_.pieces[piece];
-  Operand operand = {Role::kGradient, 0, -1, 0, static_cast<Bytes>(part.count) * 4, true};
+  Operand operand = {Role::kGradient, 0, -1, 0, gradient_sum_bytes(part.count), true};
   if (!table.trainable) return operand;
-  if (in_.placement.pieces[piece].gradients == Tier::kDevice) {
-    operand.buffer = b_.buffer(str("gradient ", table.name), Arena::kDevice,
-                               static_cast<Bytes>(table.elements) * 4, Crosses::kStep);
-    operand.offset = static_cast<Bytes>(part.first) * 4;
+  if (sums_stay(piece)) {
+    operand.buffer = device_sums(piece);
+    operand.offset = gradient_sum_bytes(part.first);
     return operand;
   }
   operand.buffer =
       b_.buffer(str("gradients of a slice ", segment_name(b_.segment())), Arena::kDevice,
-                static_cast<Bytes>(largest_slice()) * 4, Crosses::kNothing);
+                gradient_sum_bytes(largest_slice()), Crosses::kNothing);
   if (!first_group) gradients_in(piece, part, operand.buffer);
   return operand;
 }
@@ -84,13 +83,12 @@ void Emitter::run_slices(std::size_t number, const Visit& visit) {
       compute(number, visit, m, gradients, &call);
       if (turn + 1 == turns && m > visit.first) store(number, visit, m - 1);
     }
-    const bool stays = in_.placement.pieces[piece].gradients == Tier::kDevice;
-    const bool take_norm =
-        visit.group + 1 == groups_of(in_.settings) && facts_.lookup_stage[piece] < 0;
+    const bool stays = sums_stay(piece);
+    const bool last_group = visit.group + 1 == groups_of(in_.settings);
     if (call.gradients.buffer < 0) continue;
     // What waits on the device is normed as a whole, below.
-    if (!stays) gradients_out(piece, call.part, call.gradients.buffer, take_norm);
-    if (stays && call.last) gradients_out(piece, whole(piece), call.gradients.buffer, take_norm);
+    if (!stays) gradients_out(piece, call.part, call.gradients.buffer, last_group);
+    if (stays && call.last) gradients_out(piece, whole(piece), call.gradients.buffer, last_group);
   }
   store(number, visit, visit.last - 1);
   leave(number, visit, gradients);

@@ -212,7 +212,7 @@ void Emitter::compute(std::size_t number, const Visit& visit, int micro_batch,
     op.operands.push_back(
         {Role::kWeights, index, weights_[number][i], 0, b_.weight_bytes(stage.pieces[i]), false});
     if (gives_gradients && !gradients.empty() && gradients[i] >= 0) {
-      const Bytes bytes = static_cast<Bytes>(model_.pieces[stage.pieces[i]].elements) * 4;
+      const Bytes bytes = gradient_sum_bytes(model_.pieces[stage.pieces[i]].elements);
       op.operands.push_back({Role::kGradient, index, gradients[i], 0, bytes, true});
     }
   }
@@ -271,12 +271,11 @@ std::vector<int> Emitter::gradient_buffers(std::size_t number, const Visit& visi
       gradients.push_back(-1);
       continue;
     }
-    const bool stays = in_.placement.pieces[piece].gradients == Tier::kDevice;
-    const Bytes bytes = static_cast<Bytes>(spec.elements) * 4;
-    gradients.push_back(
-        stays ? b_.buffer(str("gradient ", spec.name), Arena::kDevice, bytes, Crosses::kStep)
-              : b_.buffer(str("gradients ", spec.name, " visit ", number), Arena::kDevice, bytes,
-                          Crosses::kNothing));
+    gradients.push_back(sums_stay(piece)
+                            ? device_sums(piece)
+                            : b_.buffer(str("gradients ", spec.name, " visit ", number),
+                                        Arena::kDevice, gradient_sum_bytes(spec.elements),
+                                        Crosses::kNothing));
     if (visit.group > 0) gradients_in(piece, whole(piece), gradients.back());
   }
   return gradients;
@@ -305,9 +304,7 @@ void Emitter::leave(std::size_t number, const Visit& visit, const std::vector<in
     if (last_group && b_.segment() == Segment::kBackwardEarly && b_.early(piece)) {
       update_early(piece, gradients[i], weights_[number][i]);
     } else {
-      // A tied table's norm waits for the lookup's part.
-      gradients_out(piece, whole(piece), gradients[i],
-                    last_group && facts_.lookup_stage[piece] < 0);
+      gradients_out(piece, whole(piece), gradients[i], last_group);
     }
   }
 }

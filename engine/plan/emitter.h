@@ -37,7 +37,11 @@ class Emitter {
   void gather_piece(int piece);
   void gather(int piece, std::int64_t first, std::int64_t count, Operand weights);
   void gradients_in(int piece, Part part, int device_gradients);
-  void gradients_out(int piece, Part part, int device_gradients, bool take_norm);
+  void gradients_out(int piece, Part part, int device_gradients, bool last_group);
+  Operand round(int piece, std::int64_t first, std::int64_t count, Operand sums);
+  void spill(int piece, std::int64_t first, std::int64_t count, Operand gradient, bool complete);
+  int device_sums(int piece);
+  bool sums_stay(int piece) const;
   void update_early(int piece, int device_gradients, int device_weights);
   struct UpdateOps;
   UpdateOps update_ops(int piece, std::int64_t first, std::int64_t count, int slot,
@@ -46,7 +50,8 @@ class Emitter {
   void commit();
   void finish_table_gradient(int piece);
   void norm(int piece, std::int64_t first, std::int64_t count, Operand gradient);
-  Operand gradient_home(int piece, std::int64_t first, std::int64_t count, int slot);
+  Operand gradient_home(int piece, std::int64_t first, std::int64_t count, int slot,
+                        bool complete = true);
 
   // emit_visits.cc: the compute side
   void fetch_visit(std::size_t number, const Visit& visit);

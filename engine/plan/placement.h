@@ -18,10 +18,13 @@ struct StateLayout {
   Bytes bytes(std::int64_t elements) const {
     return static_cast<Bytes>((elements + model::kTile - 1) / model::kTile) * bytes_per_tile;
   }
-  // A page of checksums is 65,536 elements in every state (256 KiB in fp32), so that an update's
-  // chunks end with pages in all of them and read and write none in part.
-  Bytes page_bytes() const { return 16 * bytes_per_tile; }
+  Bytes page_bytes() const { return bytes(model::kPageElements); }
 };
+
+// Compute sums gradients in fp32.
+inline Bytes gradient_sum_bytes(std::int64_t elements) {
+  return static_cast<Bytes>(elements) * model::size_of(model::DType::kFloat32);
+}
 
 struct PiecePlacement {
   Tier weights = Tier::kNvme;
@@ -75,9 +78,17 @@ struct CompileInput {
   const model::ModelSpec* model = nullptr;
   std::vector<StateLayout> states;  // weight first
   Placement placement;
+  // Of a complete gradient, which waits for its update: fp32 or bf16. Sums that a later group goes
+  // on with are fp32 in any case, so that the groups change no bit.
+  model::DType gradient_type = model::DType::kFloat32;
   ShapeClass shape;                       // the largest class: buffers are sized for it
   std::vector<StageWorkspace> workspace;  // per stage, for that class
   CompileSettings settings;
+
+  Bytes gradient_bytes(std::int64_t elements) const {
+    return static_cast<Bytes>(elements) * model::size_of(gradient_type);
+  }
+  bool rounds_gradients() const { return gradient_type != model::DType::kFloat32; }
 };
 
 }  // namespace zinf::plan

@@ -121,6 +121,7 @@ class Search {
     CompileInput input;
     input.model = &model_;
     input.states = request_.states;
+    input.gradient_type = request_.gradient_type;
     input.shape = request_.shape;
     input.workspace = request_.workspace;
     CompileSettings& settings = input.settings;
@@ -199,7 +200,7 @@ class Search {
       const int piece = order.back();
       order.pop_back();
       input.placement.pieces[piece].gradients = Tier::kNvme;
-      freed += static_cast<Bytes>(model_.pieces[piece].elements) * 4;
+      freed += input.gradient_bytes(model_.pieces[piece].elements);
       any = true;
     }
     return any;
@@ -429,6 +430,7 @@ std::string describe(const CompileInput& input) {
   const auto count = [&](int number, const char* what) {
     if (number > 0) text += str(", ", what, " ", number);
   };
+  if (input.rounds_gradients()) text += ", bf16 gradients";
   count(device_weights, "weights on device:");
   count(host_weights, "weights in host memory:");
   count(host_optimizer, "optimizer states in host memory:");
@@ -470,11 +472,12 @@ Plan make_plan(const PlanRequest& request) {
         plan.all_on_nvme && placement.weights == Tier::kNvme && placement.optimizer == Tier::kNvme;
     if (placement.gradients != Tier::kNvme) continue;
     ++spilled;
-    spilled_bytes += static_cast<Bytes>(plan.model->pieces[p].elements) * 4;
+    spilled_bytes += plan.input.gradient_bytes(plan.model->pieces[p].elements);
   }
   if (spilled > 0) {
-    plan.notes.push_back(str("fp32 gradients exceed the host budget: those of ", spilled,
-                             " pieces (", format_bytes(spilled_bytes), ") spill to NVMe"));
+    plan.notes.push_back(str(plan.input.rounds_gradients() ? "bf16" : "fp32",
+                             " gradients exceed the host budget: those of ", spilled, " pieces (",
+                             format_bytes(spilled_bytes), ") spill to NVMe"));
   }
   return plan;
 }

@@ -34,6 +34,7 @@ struct Pins {
 struct PlanRequest {
   model::ModelSpec model;
   std::vector<StateLayout> states;
+  model::DType gradient_type = model::DType::kFloat32;
   ShapeClass shape;  // the largest
   int micro_batches = 1;
   std::vector<StageWorkspace> workspace;

@@ -77,6 +77,8 @@ const char* op_kind_name(OpKind kind) {
       return "copy out";
     case OpKind::kCompute:
       return "compute";
+    case OpKind::kRound:
+      return "round";
     case OpKind::kGather:
       return "gather rows";
     case OpKind::kAddRows:

@@ -77,6 +77,7 @@ enum class OpKind {
   kCopyIn,   // host -> device: operands 2i (from) and 2i+1 (to)
   kCopyOut,  // device -> host: the same
   kCompute,  // one stage, one micro-batch, one call mode
+  kRound,    // a range of a complete gradient: fp32 sums -> the type in which it waits
   kGather,   // rows of a table range -> the rows buffer, all micro-batches
   kAddRows,  // row gradients, summed per id in position order, -> a range of a table's gradient
   kNorm,     // sums of squares per tile of a gradient range
@@ -87,9 +88,10 @@ const char* op_kind_name(OpKind kind);
 
 enum class Role {
   kFrom,
-  kTo,        // copies and transfers
+  kTo,        // copies, transfers and rounding
   kState,     // index: state of the schema
-  kGradient,  // fp32 gradients; of a compute call, index: position among the stage's pieces
+  kGradient,  // of a compute call: fp32 sums, index: position among the stage's pieces; else the
+              // complete gradient, of ProgramSet::gradient_type
   kWeights,   // index: position among the stage's pieces
   kInput,
   kInputGradient,
@@ -166,6 +168,7 @@ struct ProgramSet {
   // Per arena: what it holds when it holds most, by class of buffer; "gaps" make up the peak.
   std::array<std::map<std::string, Bytes>, 2> at_peak;
   int micro_batches = 0;
+  model::DType gradient_type = model::DType::kFloat32;
   const Program& program(Segment segment) const { return programs[static_cast<int>(segment)]; }
 };
 

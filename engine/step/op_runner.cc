@@ -86,6 +86,9 @@ void OpRunner::run(const Op& op, const SegmentArgs& args, optim::UpdatePages* pa
     case OpKind::kNorm:
       take_norm(op);
       break;
+    case OpKind::kRound:
+      round(op);
+      break;
     case OpKind::kUpdate:
       update(op, args, pages);
       break;
@@ -191,6 +194,21 @@ void OpRunner::gather(const Op& op, const data::StepBatch& batch) {
   }
 }
 
+// sum is added to the gradient's elements from `first` on, of the range that `gradient` is.
+void OpRunner::add_to_gradient(std::byte* gradient, std::int64_t first,
+                               std::span<const float> sum) const {
+  const auto count = static_cast<std::int64_t>(sum.size());
+  if (parts_.programs->gradient_type == DType::kFloat32) {
+    optim::add_rows(reinterpret_cast<float*>(gradient) + first, sum.data(), count);
+    return;
+  }
+  std::uint16_t* rounded = reinterpret_cast<std::uint16_t*>(gradient) + first;
+  std::vector<float> values(sum.size());
+  optim::bf16_to_fp32(rounded, values.data(), count);
+  optim::add_rows(values.data(), sum.data(), count);
+  optim::fp32_to_bf16(values.data(), rounded, count);
+}
+
 // Row gradients of one id are summed in fp32 in position order; the sum is added once.
 void OpRunner::add_rows(const Op& op, const data::StepBatch& batch) {
   const model::StageSpec& stage = parts_.model->stages[op.stage];
@@ -208,8 +226,8 @@ void OpRunner::add_rows(const Op& op, const data::StepBatch& batch) {
     std::stable_sort(row_uses_.begin(), row_uses_.end(),
                      [](const RowUse& a, const RowUse& b) { return a.id < b.id; });
   }
-  float* gradient = reinterpret_cast<float*>(at(op.operands[0]));
-  if (op.zero_first) std::memset(gradient, 0, static_cast<std::size_t>(op.count) * sizeof(float));
+  std::byte* gradient = at(op.operands[0]);
+  if (op.zero_first) std::memset(gradient, 0, op.operands[0].bytes);
   const std::byte* rows = at(op.operands[1]);
   const Bytes slice = op.operands[1].bytes / static_cast<Bytes>(parts_.programs->micro_batches);
   const DType type = parts_.model->compute_type;
@@ -245,32 +263,44 @@ void OpRunner::add_rows(const Op& op, const data::StepBatch& batch) {
     }
     const RowPart part = row_part(id, width, op.first, op.count);
     if (part.empty()) continue;
-    optim::add_rows(gradient + static_cast<std::int64_t>(id) * width + part.begin - op.first,
-                    sum.data() + part.begin, part.end - part.begin);
+    add_to_gradient(gradient, static_cast<std::int64_t>(id) * width + part.begin - op.first,
+                    std::span(sum).subspan(static_cast<std::size_t>(part.begin),
+                                           static_cast<std::size_t>(part.end - part.begin)));
   }
+}
+
+void OpRunner::round(const Op& op) {
+  parts_.compute->round_to_bf16(reinterpret_cast<const float*>(at(op.operands[0])),
+                                reinterpret_cast<std::uint16_t*>(at(op.operands[1])), op.count);
+}
+
+optim::Gradient OpRunner::gradient_at(const Operand& operand) const {
+  if (parts_.programs->gradient_type == DType::kFloat32)
+    return reinterpret_cast<const float*>(at(operand));
+  return reinterpret_cast<const std::uint16_t*>(at(operand));
 }
 
 void OpRunner::take_norm(const Op& op) {
   std::vector<double>& sums = tile_sums_[op.piece];
-  const bool finite =
-      optim::tile_sums(*parts_.pool, reinterpret_cast<const float*>(at(op.operands[0])), op.count,
-                       sums.data() + op.first / model::kTile);
+  const bool finite = optim::tile_sums(*parts_.pool, gradient_at(op.operands[0]), op.count,
+                                       sums.data() + op.first / model::kTile);
   if (!finite) piece_finite_[op.piece] = 0;
 }
 
 void OpRunner::update(const Op& op, const SegmentArgs& args, optim::UpdatePages* pages) {
   optim::StateView view;
-  const float* gradient = nullptr;
+  const Operand* gradient = nullptr;
   for (const Operand& operand : op.operands) {
     if (operand.role == Role::kState) {
       view.state[operand.index] = at(operand);
     } else {
-      gradient = reinterpret_cast<const float*>(at(operand));
+      gradient = &operand;
     }
   }
+  ZINF_CHECK(gradient != nullptr, "an update has a gradient");
   optim::StepScalars scalars = args.scalars;
   scalars.seed ^= static_cast<std::uint64_t>(op.piece) * 0x9E3779B97F4A7C15ull;
-  parts_.optimizer->update(*parts_.pool, view, gradient, op.first, op.count,
+  parts_.optimizer->update(*parts_.pool, view, gradient_at(*gradient), op.first, op.count,
                            parts_.group_ranges[op.piece], parts_.groups, scalars, pages);
 }
 

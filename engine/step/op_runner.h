@@ -71,8 +71,9 @@ class OpRunner {
   void compute(const plan::Op& op, const SegmentArgs& args);
   void gather(const plan::Op& op, const data::StepBatch& batch);
   void add_rows(const plan::Op& op, const data::StepBatch& batch);
-  void add_row(const plan::Op& op, std::int64_t row, std::span<const float> sum,
-               float* gradient) const;
+  void add_to_gradient(std::byte* gradient, std::int64_t first, std::span<const float> sum) const;
+  void round(const plan::Op& op);
+  optim::Gradient gradient_at(const plan::Operand& operand) const;
   void take_norm(const plan::Op& op);
   void update(const plan::Op& op, const SegmentArgs& args, optim::UpdatePages* pages);
 

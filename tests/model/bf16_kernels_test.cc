@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "engine/base/random.h"
+#include "engine/model/float_convert.h"
 #include "engine/model/torch_runtime.h"
 
 namespace zinf::model {
@@ -48,6 +50,23 @@ TEST(Bf16Kernels, AccumulateIsExactForEveryLength) {
         }
       }
     }
+  }
+}
+
+TEST(Bf16Kernels, RoundsToNearestEvenForEveryLength) {
+  std::vector<float> special = {
+      0.0f,        -0.0f,     1e-45f, -3e-42f, 1.00390625f,
+      1.01171875f, -INFINITY, NAN,    3.4e38f, std::numeric_limits<float>::max()};
+  for (const std::int64_t count : {1, 7, 15, 16, 17, 31, 33, 1000, 40000}) {
+    std::vector<float> from;
+    for (std::int64_t i = 0; i < count; ++i) {
+      from.push_back(i % 3 == 0 ? special[static_cast<std::size_t>(i / 3) % special.size()]
+                                : static_cast<float>(random_normal(6, i)));
+    }
+    Bits to(from.size());
+    round_to_bf16(from.data(), to.data(), count);
+    for (std::int64_t i = 0; i < count; ++i)
+      ASSERT_EQ(to[i], to_bf16_even(from[i])) << from[i] << " at " << i << " of " << count;
   }
 }
 

@@ -45,6 +45,7 @@ inline Access effect(const plan::Op& op, std::size_t number, bool only_written_w
       break;
     case OpKind::kCopyIn:
     case OpKind::kCopyOut:
+    case OpKind::kRound:
       set(number % 2 == 0, number % 2 == 1);
       break;
     case OpKind::kGather:  // every range adds its rows to those that the ranges before have picked

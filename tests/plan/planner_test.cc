@@ -329,6 +329,30 @@ TEST(Planner, TensorsBeyondTwoToTheThirtyOne) {
   EXPECT_EQ(last, piece.elements);
 }
 
+// Both halve, and so does what spills where neither fits.
+TEST(Planner, Bf16GradientsTakeHalfTheMemory) {
+  PlanRequest request = request_for(6, 1 << 18);
+  request.pins.weights = request.pins.optimizer = Tier::kNvme;
+  request.pins.group = request.micro_batches;
+  Bytes gradients[2] = {}, host[2] = {};
+  int spilled[2] = {};
+  for (const bool bf16 : {false, true}) {
+    request.gradient_type = bf16 ? model::DType::kBFloat16 : model::DType::kFloat32;
+    request.budgets.host = kPlenty;
+    const Plan roomy = make_plan(request);
+    gradients[bf16] = roomy.programs.at_peak[static_cast<int>(plan::Arena::kHost)].at("gradients");
+    host[bf16] = roomy.host_arena_bytes;
+    EXPECT_EQ(explain(roomy).find("bf16 gradients") != std::string::npos, bf16);
+    request.budgets.host = 100 * kMiB + 8 * kMiB;
+    const Plan tight = make_plan(request);
+    EXPECT_LE(tight.host_bytes, request.budgets.host);
+    spilled[bf16] = count(tight, &plan::PiecePlacement::gradients, Tier::kNvme);
+  }
+  EXPECT_EQ(gradients[false], 2 * gradients[true]);
+  EXPECT_EQ(host[false] - host[true], gradients[true]);
+  EXPECT_GT(spilled[false], spilled[true]);
+}
+
 // Where the drive is the limit, levelling both halves of the step shortens it; a run that clips
 // expects steps whose update waits.
 TEST(Planner, UpdatesDuringBackwardWhereThatIsFaster) {

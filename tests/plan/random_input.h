@@ -125,6 +125,7 @@ inline RandomInput draw_input(Draw& draw) {
       if (draw.below(4) != 0) piece.weights = piece.optimizer = plan::Tier::kNvme;
     }
   }
+  if (draw.below(3) == 0) input.gradient_type = model::DType::kBFloat16;
   return drawn;
 }
 

@@ -210,6 +210,35 @@ TEST(Traffic, ATiedTablesSpilledGradientGoesTwice) {
   EXPECT_EQ(static_cast<double>(spilled.nvme_write - kept.nvme_write), 4 * n.all() + 4 * n.table);
 }
 
+// bf16 gradients are half of that, to the host and to the drive; the sums that further groups go on
+// with are not.
+TEST(Traffic, Bf16GradientsTakeTwoMoreEachWay) {
+  for (const bool tied : {true, false}) {
+    for (const int group : {4, 2, 1}) {
+      SCOPED_TRACE(str(tied ? "tied, " : "", "group ", group));
+      const model::ModelSpec spec = spec_for(kRows[0], tied);
+      plan::CompileInput input = nvme_input(spec, kRows[0].format, 4, group);
+      const plan::TrafficForecast fp32 = traffic(compile(input));
+      input.gradient_type = model::DType::kBFloat16;
+      const plan::TrafficForecast kept = traffic(compile(input));
+      for (auto& placement : input.placement.pieces) placement.gradients = Tier::kNvme;
+      const plan::TrafficForecast spilled = traffic(compile(input));
+      const Elements n = count(spec);
+      // A table that is only looked up has no sums: its gradient is made from its rows.
+      const double table = static_cast<double>(spec.pieces[spec.stages[0].pieces[0]].elements);
+      const double summed = n.all() - (tied ? 0 : table);
+      const double further = 4 / group - 1;
+      EXPECT_EQ(static_cast<double>(fp32.device_to_host - kept.device_to_host), 2 * summed);
+      EXPECT_EQ(kept.host_to_device, fp32.host_to_device);
+      EXPECT_EQ(kept.nvme_read, fp32.nvme_read);
+      EXPECT_EQ(kept.nvme_write, fp32.nvme_write);
+      const double more = 2 * n.all() + (tied ? 2 * table : 0) + 4 * further * summed;
+      EXPECT_EQ(static_cast<double>(spilled.nvme_read - kept.nvme_read), more);
+      EXPECT_EQ(static_cast<double>(spilled.nvme_write - kept.nvme_write), more);
+    }
+  }
+}
+
 TEST(Traffic, StageInputsOnNvmeAreCounted) {
   const Row& row = kRows[0];
   const model::ModelSpec spec = spec_for(row, true);

@@ -100,17 +100,22 @@ TEST(Bytes, PlanExecutorDriveAndKernelAgree) {
   for (const int micro_batches : {1, 8}) {
     for (const bool spilled : {false, true}) {
       for (const int group : {1, micro_batches}) {
-        SCOPED_TRACE(str(micro_batches, " micro-batches, group ", group,
-                         spilled ? ", spilled gradients" : ""));
-        Case c = testing::plain_case(2, 40000);
-        c.steps = 3;
-        c.drawn.input.settings.micro_batches = micro_batches;
-        c.drawn.input.settings.group = group;
-        if (spilled) {
-          for (auto& placement : c.drawn.input.placement.pieces) placement.gradients = Tier::kNvme;
-          c.drawn.input.placement.activations = Tier::kNvme;
+        for (const model::DType type : {model::DType::kFloat32, model::DType::kBFloat16}) {
+          if (type == model::DType::kBFloat16 && !spilled) continue;
+          SCOPED_TRACE(str(micro_batches, " micro-batches, group ", group,
+                           spilled ? ", spilled gradients" : "", ", bytes ", size_of(type)));
+          Case c = testing::plain_case(2, 40000);
+          c.steps = 3;
+          c.drawn.input.settings.micro_batches = micro_batches;
+          c.drawn.input.settings.group = group;
+          c.drawn.input.gradient_type = type;
+          if (spilled) {
+            for (auto& placement : c.drawn.input.placement.pieces)
+              placement.gradients = Tier::kNvme;
+            c.drawn.input.placement.activations = Tier::kNvme;
+          }
+          expect_bytes(c, folder.path());
         }
-        expect_bytes(c, folder.path());
       }
     }
   }

@@ -58,6 +58,10 @@ class FakeCompute : public model::Compute {
     peak_ = call.workspace.size();
   }
 
+  void round_to_bf16(const float* from, std::uint16_t* to, std::int64_t elements) override {
+    to_stored(model::DType::kBFloat16, from, reinterpret_cast<std::byte*>(to), elements);
+  }
+
   double loss_sum(int micro_batch) const override {
     return losses_.at(static_cast<std::size_t>(micro_batch));
   }

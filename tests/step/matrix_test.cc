@@ -2,6 +2,7 @@
 // changes a bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -117,6 +118,50 @@ TEST(Matrix, ChunkSizeChangesNothing) {
     }
   }
   EXPECT_GE(ops.size(), 6u);  // the programs do differ
+}
+
+std::size_t rounding_ops(const Case& c) {
+  const plan::ProgramSet programs = plan::compile(c.input());
+  const std::vector<plan::Op>& ops = programs.program(plan::Segment::kBackward).ops;
+  return static_cast<std::size_t>(std::count_if(
+      ops.begin(), ops.end(), [](const plan::Op& op) { return op.kind == plan::OpKind::kRound; }));
+}
+
+// bf16 gradients change the result, and then nothing changes that: where they wait, how a step is
+// cut into groups, the size of a chunk, a table in slices.
+TEST(Matrix, Bf16GradientsTimesGroupsTimesTiersTimesChunks) {
+  const testing::Watchdog watchdog("bf16 gradients");
+  const TempFolder folder(testing::quick_parent());
+  for (const double max_norm : {0.0, 0.5}) {
+    Case c = testing::plain_case(2, 20000);
+    c.max_norm = max_norm;
+    c.steps = 2;
+    c.drawn.input.settings.micro_batches = 4;
+    const Outcome fp32 = run_twin(c);
+    c.drawn.input.gradient_type = model::DType::kBFloat16;
+    const Outcome expected = run_twin(c);
+    EXPECT_NE(expected.state, fp32.state);
+    EXPECT_NEAR(expected.numbers[1], fp32.numbers[1], 0.01 * fp32.numbers[1]);
+    std::set<std::size_t> rounded;
+    for (const Tier gradients : kTiers) {
+      for (const int group : {1, 2, 4}) {
+        for (const std::int64_t tiles : {1, 2, 64}) {
+          for (const std::int64_t slice_rows : {0, 512}) {
+            place(c, Tier::kNvme, Tier::kNvme, gradients);
+            c.drawn.input.settings.group = group;
+            c.drawn.input.settings.chunk_elements = tiles * model::kTile;
+            c.drawn.input.settings.slice_rows = slice_rows;
+            rounded.insert(rounding_ops(c));
+            EXPECT_EQ(run(c, folder), expected)
+                << tier_name(gradients) << ", group " << group << ", chunks of " << tiles
+                << " tiles, slices of " << slice_rows;
+          }
+        }
+      }
+    }
+    EXPECT_GE(rounded.size(), 3u);  // the programs do differ
+    EXPECT_FALSE(rounded.contains(0));
+  }
 }
 
 // BR-032: every micro-batch counts, wherever the gradient waits. The same batch n times gives n

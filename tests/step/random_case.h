@@ -95,7 +95,7 @@ struct Outcome {
 inline Outcome run_twin(const Case& c) {
   FakeCompute compute(c.spec());
   const optim::Optimizer optimizer(c.drawn.format, hyper_for(c.drawn.format));
-  Twin twin(c.spec(), compute, optimizer, kTwinWorkspace);
+  Twin twin(c.spec(), compute, optimizer, kTwinWorkspace, c.input().gradient_type);
   for (std::size_t p = 0; p < c.spec().pieces.size(); ++p) {
     twin.set_master(static_cast<int>(p), initial(c.spec().pieces[p]).data());
   }

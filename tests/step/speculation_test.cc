@@ -89,6 +89,27 @@ TEST(Speculation, SpilledGradientsAreThereForTheRedo) {
   }
 }
 
+// The early update and the redo use the same rounded gradient.
+TEST(Speculation, Bf16GradientsAreThereForTheRedo) {
+  for (const double max_norm : {1e6, 1e-3}) {
+    for (const plan::Tier gradients : {plan::Tier::kDevice, plan::Tier::kHost, plan::Tier::kNvme}) {
+      for (const int group : {1, 2}) {
+        Case c = early_case(max_norm);
+        const Outcome fp32 = run_twin(c);
+        c.drawn.input.gradient_type = model::DType::kBFloat16;
+        c.drawn.input.settings.group = group;
+        for (plan::PiecePlacement& piece : c.drawn.input.placement.pieces)
+          piece.gradients = gradients;
+        const Ran ran = run(c, Speculate::kAlways);
+        EXPECT_EQ(ran.outcome, run_twin(c)) << tier_name(gradients) << ", group " << group;
+        EXPECT_NE(ran.outcome.state, fp32.state);
+        EXPECT_EQ(ran.speculated, c.steps);
+        EXPECT_EQ(ran.redone, max_norm < 1 ? c.steps : 0);
+      }
+    }
+  }
+}
+
 TEST(Speculation, OnlySomePiecesAndSeveralGroups) {
   for (const int early : {1, 2}) {
     Case c = early_case(1e6, early);

@@ -78,14 +78,16 @@ TEST(NonFinite, ASkippedStepChangesNothing) {
   }
 }
 
-// A power of two scales every gradient exactly, so the state has the bits of a run without it: the
-// norm, the clip factor and the update all divide by it, also where it changes from step to step.
+// A power of two scales every gradient exactly, also one that is rounded to bf16, so the state has
+// the bits of a run without it: the norm, the clip factor and the update all divide by it, also
+// where it changes from step to step.
 TEST(LossScale, ChangesNoBit) {
   const testing::Watchdog watchdog("loss scale");
   const TempFolder folder(testing::quick_parent());
   for (int seed = 0; seed < 12; ++seed) {
     Draw draw(static_cast<std::uint64_t>(seed) + 600);
-    const Case c = testing::draw_case(draw);
+    Case c = testing::draw_case(draw);
+    c.drawn.input.gradient_type = seed % 2 == 0 ? model::DType::kFloat32 : model::DType::kBFloat16;
     testing::FakeCompute compute(c.spec());
     const optim::Optimizer optimizer(c.drawn.format, testing::hyper_for(c.drawn.format));
     OutOfCoreOptions options;

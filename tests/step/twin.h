@@ -11,17 +11,20 @@
 #include "engine/base/hash.h"
 #include "engine/model/compute.h"
 #include "tests/step/half.h"
+#include "tests/step/twin_master.h"
 
 namespace zinf::testing {
 
 class Twin {
  public:
+  // gradient_type: of what the norm and the update use.
   Twin(const model::ModelSpec& spec, model::Compute& compute, const optim::Optimizer& optimizer,
-       Bytes workspace)
+       Bytes workspace, model::DType gradient_type = model::DType::kFloat32)
       : spec_(spec),
         compute_(compute),
         optimizer_(optimizer),
-        states_(optim::schema(optimizer.format())) {
+        states_(optim::schema(optimizer.format())),
+        gradient_type_(gradient_type) {
     for (const model::PieceSpec& piece : spec.pieces) {
       std::vector<std::vector<std::byte>> states;
       for (const optim::StateSpec& state : states_)
@@ -34,23 +37,8 @@ class Twin {
   }
 
   void set_master(int piece, const float* master) {
-    const std::int64_t n = spec_.pieces[piece].elements;
-    auto& states = pieces_[piece];
-    if (optimizer_.format().weight == optim::WeightDtype::kFp32) {
-      std::memcpy(states[0].data(), master, static_cast<std::size_t>(n) * 4);
-      return;
-    }
-    std::vector<std::int16_t> remainder(static_cast<std::size_t>(n));
-    optim::split_master(master, reinterpret_cast<std::uint16_t*>(states[0].data()),
-                        remainder.data(), n);
-    if (spec_.compute_type == model::DType::kFloat16)
-      to_stored(spec_.compute_type, master, states[0].data(), n);
-    if (states.size() == 1) return;
-    if (optimizer_.format().master == optim::MasterWeights::kSplit) {
-      std::memcpy(states[1].data(), remainder.data(), remainder.size() * 2);
-    } else if (optimizer_.format().master == optim::MasterWeights::kFp32) {
-      std::memcpy(states[1].data(), master, static_cast<std::size_t>(n) * 4);
-    }
+    store_master(spec_.compute_type, optimizer_.format(), pieces_[piece], master,
+                 spec_.pieces[piece].elements);
   }
 
   struct Result {
@@ -74,7 +62,10 @@ class Twin {
         call(s, m, model::CallMode::kBackward, activations[m]);
       }
     }
+    // Compute's part of a tied table is rounded, then its sum with the lookup's.
+    for (std::vector<float>& gradient : gradients_) round(gradient);
     lookup_gradients(batch, activations);
+    for (std::vector<float>& gradient : gradients_) round(gradient);
     double loss = 0;
     const int count = static_cast<int>(batch.micro_batches.size());
     for (int m = 0; m < count; ++m) loss += compute_.loss_sum(m);
@@ -113,7 +104,8 @@ class Twin {
     for (std::size_t p = 0; p < pieces_.size(); ++p) {
       for (std::int64_t first = 0; first < spec_.pieces[p].elements; first += range) {
         const std::int64_t count = std::min(range, spec_.pieces[p].elements - first);
-        const std::vector<float> values = master(p, first, count);
+        const std::vector<float> values =
+            load_master(spec_.compute_type, optimizer_.format(), pieces_[p], first, count);
         hash.update(values.data(), values.size() * 4);
         for (std::size_t s = 1; s < pieces_[p].size(); ++s) {
           if (!states_[s].is_moment) continue;
@@ -132,23 +124,11 @@ class Twin {
   }
 
  private:
-  std::vector<float> master(std::size_t p, std::int64_t first, std::int64_t count) const {
-    std::vector<float> values(static_cast<std::size_t>(count));
-    const auto& states = pieces_[p];
-    const auto format = optimizer_.format();
-    const std::byte* weight = states[0].data() + states_[0].bytes(first);
-    if (format.weight == optim::WeightDtype::kFp32) {
-      std::memcpy(values.data(), weight, values.size() * 4);
-    } else if (states.size() > 1 && format.master == optim::MasterWeights::kFp32) {
-      std::memcpy(values.data(), states[1].data() + first * 4, values.size() * 4);
-    } else if (states.size() > 1 && format.master == optim::MasterWeights::kSplit) {
-      optim::join_master(reinterpret_cast<const std::uint16_t*>(weight),
-                         reinterpret_cast<const std::int16_t*>(states[1].data() + first * 2),
-                         values.data(), count);
-    } else {
-      from_stored(spec_.compute_type, weight, values.data(), count);
-    }
-    return values;
+  void round(std::vector<float>& gradient) const {
+    const auto elements = static_cast<std::int64_t>(gradient.size());
+    std::vector<std::byte> stored(gradient.size() * size_of(gradient_type_));
+    to_stored(gradient_type_, gradient.data(), stored.data(), elements);
+    from_stored(gradient_type_, stored.data(), gradient.data(), elements);
   }
 
   void forward(std::size_t s, std::size_t m, const data::StepBatch& batch,
@@ -240,6 +220,7 @@ class Twin {
   model::Compute& compute_;
   const optim::Optimizer& optimizer_;
   std::vector<optim::StateSpec> states_;
+  model::DType gradient_type_;
   optim::Pool pool_{1};
   std::vector<std::vector<std::vector<std::byte>>> pieces_;
   std::vector<std::vector<float>> gradients_;
