@@ -174,7 +174,9 @@ void fp16_rows(std::vector<Option>& out) {
 
 void precision_rows(std::vector<Option>& out) {
   out.push_back(
-      Row("gradients.dtype", Kind::kChoice, "Type of accumulated gradients; bf16 changes numerics.")
+      Row("gradients.dtype", Kind::kChoice,
+          "Type in which a step's gradients wait for the update. Micro-batches are summed in fp32; "
+          "bf16 rounds the sum, which halves its bytes and changes numerics.")
           .to(&RunConfig::gradients, &GradientsConfig::dtype)
           .one_of({"fp32", "bf16"})
           .alias("data_types.grad_accum_dtype"));

@@ -80,8 +80,9 @@ LeastTraffic least_traffic(const plan::Plan& plan) {
       least.write += elements * per_element(s);
     }
     if (placement.gradients == plan::Tier::kNvme) {
-      least.read += elements * 4;
-      least.write += elements * 4;
+      const auto gradient = static_cast<double>(model::size_of(plan.input.gradient_type));
+      least.read += elements * gradient;
+      least.write += elements * gradient;
     }
   }
   least.read /= parameters;

@@ -83,18 +83,12 @@ Bytes file_size_limit() {
 }  // namespace
 
 void refuse_unsupported(const config::RunConfig& config) {
-  const auto refuse = [](const std::string& what, const std::string& hint) {
-    throw Error(ErrorKind::kUsage, str(what, " is not supported yet"), hint);
-  };
   if (config.checkpoint.keep > 1 && config.checkpoint.slots == 1) {
     throw Error(
         ErrorKind::kUsage,
         "checkpoint.keep above 1 needs checkpoint.slots: 2: while one slot is copied, steps "
         "write the other",
         "set checkpoint.slots: 2, or checkpoint.keep: 1");
-  }
-  if (config.gradients.dtype != config::GradientDtype::kFp32) {
-    refuse("gradients.dtype: bf16", "set gradients.dtype: fp32");
   }
 }
 
@@ -336,6 +330,8 @@ plan::PlanRequest plan_request(const config::RunConfig& config, const ModelInput
   plan::PlanRequest request;
   request.model = model.model.spec;
   request.states = state_layouts(optimizer_format(config, model.compute_type()));
+  if (config.gradients.dtype == config::GradientDtype::kBf16)
+    request.gradient_type = model::DType::kBFloat16;
   request.shape = shape;
   request.micro_batches = static_cast<int>(batch.accumulation);
   request.workspace = probe.workspace;

@@ -15,7 +15,7 @@
 
 namespace zinf::train {
 
-// Error(kUsage) for settings that are read but not there yet: nothing is ignored in silence.
+// Error(kUsage) for settings that do not go together.
 void refuse_unsupported(const config::RunConfig& config);
 
 // The optimizer's side of the config.

@@ -40,6 +40,28 @@ class SameBits(field_case.RunCase):
         hashes = {setting: self.trained(sections, *sets(ON_NVME, setting))["state_hash"] for setting in settings}
         self.one_hash(hashes)
 
+    def test_bf16_gradients(self):
+        """Another result than fp32 gradients give, and the same one wherever they wait and however a step is cut into groups. Half
+        the bytes to where they wait."""
+        for tied in (True, False):
+            folder = z.llama_folder(self.workspace, name=f"bf16-gradients-{tied}", tie_word_embeddings=tied)
+            sections = z.llama_sections(self.workspace, folder=folder, steps=4, bf16={"enabled": True})
+            runs = {}
+            for where in ("host", "nvme", "device"):
+                for group in (1, 3) if tied else (3,):
+                    runs[f"{where}, group {group}"] = self.trained(sections, *sets(
+                        "placement.weights=nvme", "placement.optimizer=nvme", f"placement.gradients={where}", f"step.group={group}",
+                        "gradients.dtype=bf16"))
+            self.one_hash({name: run["state_hash"] for name, run in runs.items()})
+            bf16 = runs["host, group 3"]
+            fp32 = self.trained(sections, *sets("placement.weights=nvme", "placement.optimizer=nvme", "placement.gradients=host"))
+            self.assertNotEqual(bf16["state_hash"], fp32["state_hash"])
+            bytes_of = {lane: [run["lanes"][lane]["bytes_per_parameter_step"] for run in (fp32, bf16)] for lane in ("d2h", "nvme_write")}
+            self.assertEqual(*bytes_of["nvme_write"])
+            # A table that is only looked up has its gradient made on the host, from its rows.
+            summed = (fp32["parameters"] - (0 if tied else 64000)) / fp32["parameters"]
+            self.assertAlmostEqual(bytes_of["d2h"][0] - bytes_of["d2h"][1], 2 * summed, delta=0.15)
+
     def test_dropout(self):
         """Masks depend on step, micro-batch and layer alone: a recompute, a group, a place or the next step beside the update
         drops the same elements; evaluation drops none."""

@@ -46,6 +46,19 @@ class Exactness(ResumeCase):
                     self.assertIn("resumed after step 3", self.goes_on(config, folder, *sets(then)))
                     self.assertEqual(self.figures(folder), whole)
 
+    def test_bf16_gradients_go_on_where_they_stopped(self):
+        """In other groups, to the bit; with fp32 gradients it is another training."""
+        sections = z.llama_sections(self.workspace, steps=6, gradients={"dtype": "bf16"})
+        self.trained(sections, *sets(ON_NVME))
+        whole = self.figures(self.folder)
+        config, folder = self.begun("bf16-gradients", sections)
+        self.goes_on(config, folder, "--steps", "3", *sets(ON_NVME))
+        code, _, err = z.train(config, folder, *sets("gradients.dtype=fp32"))
+        self.assertEqual(code, 2, err)
+        self.assertIn("gradients.dtype: bf16 -> fp32", err)
+        self.assertIn("resumed after step 3", self.goes_on(config, folder, *sets(ON_HOST, "step.group=1")))
+        self.assertEqual(self.figures(folder), whole)
+
     def test_dropout_goes_on_where_it_stopped(self):
         """The masks of step 4 are those of a run that never stopped; another rate is another training."""
         sections = z.llama_sections(self.workspace, folder=z.gpt2_folder(self.workspace), steps=6)

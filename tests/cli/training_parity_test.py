@@ -112,6 +112,16 @@ class TrainingParity(unittest.TestCase):
         moved = sum(float(((exact[name] - start[name]) ** 2).sum()) for name in exact) ** 0.5
         self.assertLess(error(weights), 0.01 * moved)
 
+    def test_bf16_gradients_are_pytorchs_rounded_ones(self):
+        """Much nearer to PyTorch with its accumulated gradients rounded than to PyTorch without, in losses and in norms."""
+        (losses, norms, weights), (other_losses, other_norms, _) = self.references("rounded:2:0", "fp32:2:0")
+        our_losses, our_norms, our_weights, lines = self.ours("rounded", 2, gradients={"dtype": "bf16"})
+        self.assertLess(min(line["clip_factor"] for line in lines), 1)
+        for what, ours, same, other in (("losses", our_losses, losses, other_losses), ("norms", our_norms, norms, other_norms)):
+            print(f"{what}: {self.distance(ours, same):.3g} from rounded, {self.distance(ours, other):.3g} from fp32 gradients")
+            self.assertLess(self.distance(ours, same), self.distance(ours, other) / 4, what)
+        self.assertEqual(set(our_weights), set(weights))
+
     def first_weights(self):
         weights = {}
         for file in self.folder.glob("*.safetensors"):

@@ -3,8 +3,8 @@
 usage: training_reference.py MODEL_FOLDER TOKENS.npy STEPS OUT_FOLDER DTYPE:ROWS:ORDER...
 
 Every step trains on all rows of TOKENS, ROWS of them per micro-batch, in their order (ORDER 0) or in one drawn anew each step from
-the seed ORDER. DTYPE fp64, fp32 or bf16 (bf16 weights and arithmetic, fp32 masters and accumulated gradients). AdamW, clipping
-and schedule as in training_parity_test.py. OUT_FOLDER/<run>.json gets losses and norms, <run>.st the weights.
+the seed ORDER. DTYPE fp64, fp32, bf16 (bf16 weights and arithmetic, fp32 masters and accumulated gradients) or rounded (fp32, the
+accumulated gradients rounded to bf16). AdamW, clipping and schedule as in training_parity_test.py. OUT_FOLDER/<run>.json gets losses and norms, <run>.st the weights.
 """
 import json
 import sys
@@ -57,7 +57,7 @@ def train(folder, rows, steps, dtype, size, order):
                 parameter.copy_(masters[name])
         loss, sums = gradients(model, rows, targets, permutation.split(size))
         for name, master in masters.items():
-            master.grad = sums[name]
+            master.grad = sums[name].bfloat16().float() if dtype == "rounded" else sums[name]
         norms.append(float(torch.nn.utils.clip_grad_norm_(masters.values(), CLIP)))
         losses.append(loss)
         for group in optimizer.param_groups:
