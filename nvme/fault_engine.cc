@@ -45,7 +45,7 @@ class FaultEngine final : public IoEngine {
     return file;
   }
 
-  void add_memory(std::span<std::byte> memory) override { inner_->add_memory(memory); }
+  Bytes add_memory(std::span<std::byte> memory) override { return inner_->add_memory(memory); }
 
   std::size_t submit(std::span<const IoBlock> blocks) override {
     for (std::size_t i = 0; i < blocks.size(); ++i) {

@@ -56,11 +56,13 @@ class IoEngine {
   virtual int add_file(int descriptor) = 0;
 
   // Memory that blocks will lie in, valid as long as the engine lives. An engine that gains by it
-  // pins the memory, within the limit of locked memory; a block elsewhere is as good.
-  virtual void add_memory(std::span<std::byte>) {}
+  // pins the memory, within the limit of locked memory; a block elsewhere is as good. Returns the
+  // bytes that are pinned now, from the front.
+  virtual Bytes add_memory(std::span<std::byte>) { return 0; }
 
   // Takes blocks from the front and returns how many; fewer when full or when the kernel says "try
-  // later". They may start only with the next reap(), so that one system call does both.
+  // later". They may start only with the next reap(), so that one system call does both. Large
+  // blocks start two at a time: more in one call would be merged.
   virtual std::size_t submit(std::span<const IoBlock> blocks) = 0;
 
   // Fills out from the front, returns how many. Waits until one completes, wake() is called or the

@@ -56,6 +56,8 @@ struct LaneCounters {
   std::uint64_t retries = 0;  // EAGAIN, EINTR, short transfers
   std::uint64_t in_flight_peak = 0;
   double busy_seconds = 0;
+  Bytes pinned_bytes =
+      0;  // of the memory made known: locked by the engine, from the first request on
 };
 
 class IoLane {

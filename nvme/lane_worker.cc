@@ -90,7 +90,10 @@ class LaneWorker {
   // True when the lane is to stop once it has nothing left to do.
   bool take_news() {
     LaneInbox::News news = inbox_.take();
-    for (const auto memory : news.memory) engine_->add_memory(memory);
+    for (const auto memory : news.memory) {
+      counters_.pinned_bytes += engine_->add_memory(memory);
+      inbox_.publish(counters_);
+    }
     for (auto& file : news.files) {
       const int engine_file = engine_->add_file(file->descriptor);
       files_.push_back({std::move(file), engine_file});

@@ -15,6 +15,7 @@
 
 #include "engine/base/error.h"
 #include "nvme/errno_text.h"
+#include "nvme/plug.h"
 
 namespace zinf::nvme {
 
@@ -78,8 +79,11 @@ class LibaioEngine final : public IoEngine {
     }
     std::size_t taken = 0;
     while (taken < batch.size()) {
+      const bool merge = batch[taken]->u.c.nbytes < kMergeBelow;
+      const std::size_t left = batch.size() - taken;
       const int result =
-          io_submit(context_, static_cast<long>(batch.size() - taken), batch.data() + taken);
+          io_submit(context_, static_cast<long>(merge ? left : std::min(left, kUnplugged)),
+                    batch.data() + taken);
       if (result == -EINTR) continue;
       if (result == -EAGAIN || result == 0) break;
       if (result < 0) {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -17,6 +18,7 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "nvme/errno_text.h"
+#include "nvme/plug.h"
 
 namespace zinf::nvme {
 
@@ -111,10 +113,11 @@ class UringEngine final : public IoEngine {
     return descriptor + static_cast<int>(kRegisteredFiles);
   }
 
-  void add_memory(std::span<std::byte> memory) override {
+  Bytes add_memory(std::span<std::byte> memory) override {
+    const Bytes asked = memory.size();
     if (!memory.empty() && pinned_.empty() &&
         io_uring_register_buffers_sparse(&ring_, kRegisteredBuffers) < 0)
-      return;  // a kernel before 5.19: every block is pinned by itself
+      return 0;  // a kernel before 5.19: every block is pinned by itself
     while (!memory.empty() && pinned_.size() < kRegisteredBuffers) {
       const auto piece = memory.first(std::min<std::size_t>(memory.size(), kLargestBuffer));
       const iovec range{piece.data(), piece.size()};
@@ -122,13 +125,14 @@ class UringEngine final : public IoEngine {
       const auto slot = static_cast<unsigned>(pinned_.size());
       if (const int result = io_uring_register_buffers_update_tag(&ring_, slot, &range, &tag, 1);
           result < 0) {
-        say_not_pinned(memory.size(), -result);
+        say_not_pinned(asked, memory.size(), -result);
         break;
       }
       pinned_.push_back(piece);
       memory = memory.subspan(piece.size());
     }
     if (pinned_.empty()) io_uring_unregister_buffers(&ring_);
+    return asked - memory.size();
   }
 
   std::size_t submit(std::span<const IoBlock> blocks) override {
@@ -140,6 +144,9 @@ class UringEngine final : public IoEngine {
       prepare(entry, block);
       ++in_flight_;
       ++taken;
+      // What the kernel does not take now goes with the next call.
+      if (block.bytes >= kMergeBelow && io_uring_sq_ready(&ring_) >= kUnplugged)
+        check(io_uring_submit(&ring_));
     }
     return taken;
   }
@@ -200,14 +207,19 @@ class UringEngine final : public IoEngine {
     io_uring_sqe_set_data64(entry, kWakeTag);
   }
 
-  void say_not_pinned(Bytes bytes, int error) const {
-    if (quiet_) return;
+  // Once: every ring of a run is offered the same memory, and how much of it the next one may still
+  // lock says nothing new.
+  void say_not_pinned(Bytes asked, Bytes refused, int error) const {
+    static std::atomic<bool> said = false;
+    if (quiet_ || said.exchange(true)) return;
     rlimit limit{};
     getrlimit(RLIMIT_MEMLOCK, &limit);
-    log::warning_once(fmt::format(
-        "{} of I/O buffers can't be registered with the kernel ({}; the locked-memory limit, "
+    const std::string part =
+        refused < asked ? fmt::format("{} of the ", format_bytes(refused)) : std::string();
+    log::warning(fmt::format(
+        "{}{} of I/O buffers can't be registered with the kernel ({}; the locked-memory limit, "
         "ulimit -l, is {} KiB): every transfer pins its own pages, a little more processor time",
-        format_bytes(bytes), errno_text(error), limit.rlim_cur / 1024));
+        part, format_bytes(asked), errno_text(error), limit.rlim_cur / 1024));
   }
 
   // The registered piece that holds the whole block, or -1.
@@ -253,8 +265,12 @@ class UringEngine final : public IoEngine {
       io_uring_cqe* first = nullptr;
       result = io_uring_submit_and_wait_timeout(&ring_, &first, 1, &time, nullptr);
     }
-    // EAGAIN, EBUSY, ENOMEM: the kernel is short of memory; what is in the queue is submitted with
-    // the next call.
+    check(result);
+  }
+
+  // EAGAIN, EBUSY, ENOMEM: the kernel is short of memory; what is in the queue is submitted with
+  // the next call.
+  static void check(int result) {
     const bool harmless = result >= 0 || result == -ETIME || result == -EINTR ||
                           result == -EAGAIN || result == -EBUSY || result == -ENOMEM;
     ZINF_CHECK(harmless, "io_uring_enter: " + errno_text(-result));

@@ -41,7 +41,7 @@ class EngineWatch {
     std::string_view name() const override { return inner_->name(); }
     nvme::EngineLimits limits() const override { return inner_->limits(); }
     int add_file(int descriptor) override { return inner_->add_file(descriptor); }
-    void add_memory(std::span<std::byte> memory) override { inner_->add_memory(memory); }
+    Bytes add_memory(std::span<std::byte> memory) override { return inner_->add_memory(memory); }
     int in_flight() const override { return inner_->in_flight(); }
     void wake() override { inner_->wake(); }
 
