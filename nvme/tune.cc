@@ -16,9 +16,16 @@ namespace {
 
 constexpr double kAsGood = 0.02, kAsGoodAtMost = 0.1;  // see choose_row()
 constexpr std::size_t kFinalists = 3;
-constexpr int kEngineRounds = 3, kFioRounds = 3;
+constexpr int kEngineRounds = 3;
+constexpr double kShortest = 0.1;      // seconds of a measurement that still tells something
+constexpr double kSetup = 0.07;        // of each: buffers, ring, thread
+constexpr double kFioSetup = 0.6;      // of its process
 constexpr double kSettled = 0.05;      // sustained: two windows this close to each other
 constexpr double kMostSustained = 60;  // seconds of writing before the rate is taken as it is
+
+double fio_seconds(const TuneOptions& options) {
+  return options.fio_rounds * (2 * std::max(1.0, options.seconds) + kFioSetup);
+}
 
 class Repeats {
  public:
@@ -52,13 +59,18 @@ struct Samples {
 class Tuner {
  public:
   Tuner(const TuneOptions& options, const std::function<void(const TuneRow&)>& on_row)
-      : options_(options), on_row_(on_row), bench_(options.directory, options.file_bytes) {}
+      : options_(options),
+        on_row_(on_row),
+        start_(now_seconds()),
+        bench_(options.directory, options.file_bytes) {}
 
   TuneReport run() {
     report_.warnings = directory_warnings(options_.directory);
     report_.device = describe_device();
-    if (options_.sustained) settle();
-    start_ = now_seconds();
+    if (options_.sustained) {
+      settle();
+      start_ = now_seconds();
+    }
     const EngineKind best = pick_engine();
     sweep(best);
     finals();
@@ -93,6 +105,8 @@ class Tuner {
   }
 
   double spent() const { return now_seconds() - start_; }
+  // Fio's rounds are still to come.
+  bool out_of_time() const { return spent() > options_.most_seconds - fio_seconds(options_); }
 
   // Mixed, the engines in turn: rows of the first pass.
   void scout(const std::vector<EngineKind>& engines, Bytes block, int depth, int rounds) {
@@ -168,8 +182,8 @@ class Tuner {
       row.read = read.summary();
       row.write = write.summary();
       const double worst = std::max({row.read.spread(), row.write.spread(), row.mixed.spread()});
-      const bool enough = worst <= options_.spread || spent() > options_.most_seconds;
-      if (repeat >= options_.least_repeats && enough) break;
+      if (repeat >= options_.least_repeats && worst <= options_.spread) break;
+      if (out_of_time()) break;
     }
     if (on_row_) on_row_(row);
   }
@@ -187,6 +201,7 @@ class Tuner {
     if (std::find(order.begin(), order.end(), cheapest) == order.end()) order.push_back(cheapest);
     std::vector<TuneRow> finalists;
     for (const std::size_t index : order) {
+      if (!finalists.empty() && out_of_time()) break;
       measure(report_.rows[index]);
       finalists.push_back(report_.rows[index]);
     }
@@ -218,7 +233,8 @@ class Tuner {
     options.seconds = std::max(1.0, options.seconds);
     report_.fio_line = fio_command(bench_, options);
     Repeats fio, zinf, ratio;
-    for (int round = 0; round < kFioRounds; ++round) {
+    for (int round = 0; round < options_.fio_rounds; ++round) {
+      if (round > 0 && spent() > options_.most_seconds) break;
       const auto theirs = fio_gb_per_second(report_.fio_line);
       if (!theirs) return;
       const double ours = bench_.run(options).gb_per_second;
@@ -247,12 +263,29 @@ class Tuner {
 
   const TuneOptions& options_;
   const std::function<void(const TuneRow&)>& on_row_;
+  double start_;
   DriveBench bench_;
   TuneReport report_;
-  double start_ = 0;
 };
 
 }  // namespace
+
+double tune_needs_seconds(const TuneOptions& options) {
+  const auto scouts =
+      options.engines.size() * kEngineRounds + options.block_sizes.size() * options.depths.size();
+  const double finals = static_cast<double>((kFinalists + 1) * 3) * options.least_repeats;
+  return (static_cast<double>(scouts) + finals) * (options.seconds + kSetup) + fio_seconds(options);
+}
+
+TuneOptions paced(TuneOptions options) {
+  if (tune_needs_seconds(options) <= options.most_seconds) return options;
+  options.fio_rounds = std::min(options.fio_rounds, 1);
+  const double runs =
+      (tune_needs_seconds(options) - fio_seconds(options)) / (options.seconds + kSetup);
+  const double each = (options.most_seconds - fio_seconds(options)) / runs - kSetup;
+  options.seconds = std::clamp(each, std::min(kShortest, options.seconds), options.seconds);
+  return options;
+}
 
 Bytes tune_will_write(const TuneOptions& options, double write_gb_per_second) {
   double seconds = 0;
@@ -261,7 +294,7 @@ Bytes tune_will_write(const TuneOptions& options, double write_gb_per_second) {
   seconds += scouts * options.seconds * (1 - options.read_share);
   seconds += static_cast<double>(kFinalists + 1) * options.most_repeats * options.seconds *
              (2 - options.read_share);
-  seconds += 2 * kFioRounds * std::max(1.0, options.seconds) * (1 - options.read_share);
+  seconds += 2 * options.fio_rounds * std::max(1.0, options.seconds) * (1 - options.read_share);
   if (options.sustained) seconds += kMostSustained;
   return options.file_bytes + static_cast<Bytes>(seconds * write_gb_per_second * 1e9);
 }

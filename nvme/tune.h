@@ -37,7 +37,8 @@ struct TuneOptions {
   double spread = 0.05;               // (largest - smallest) / median that is small enough
   int least_repeats = 3;
   int most_repeats = 7;
-  double most_seconds = 100;  // then nothing is added to what a choice needs: for slow drives
+  int fio_rounds = 3;
+  double most_seconds = 100;  // of it all; then what is there decides: for slow drives
   bool sustained = false;   // write until the rate has settled first: past the drive's write cache
   bool under_load = false;  // with optimizer-like memory traffic beside it
   double read_share = 14.0 / 26.0;
@@ -81,6 +82,14 @@ struct TuneReport {
   bool huge_pages = false;
   Bytes bytes_written = 0;
 };
+
+// The least time that tune() takes on a drive of ordinary speed: each setting once, the best few
+// least_repeats times, fio.
+double tune_needs_seconds(const TuneOptions& options);
+
+// With shorter measurements, and fewer rounds of fio, where that much does not fit into
+// most_seconds.
+TuneOptions paced(TuneOptions options);
 
 // The most that tune() may write with these options, from the rate of a very fast drive's seconds.
 Bytes tune_will_write(const TuneOptions& options, double write_gb_per_second = 7);

@@ -24,13 +24,14 @@ namespace {
 struct Options {
   std::vector<std::string> directories;
   std::string config, file_size = "1GiB";
-  double seconds = 0.4;
+  double seconds = 0;  // 0: as long as time allows
   bool sustained = false, under_load = false, quick = false, all = false, json = false;
 };
 
 constexpr int kBarWidth = 16;
-constexpr double kNoisy = 0.2;    // a spread that other work on the drive explains best
-constexpr double kFastDrive = 7;  // GB/s: for the most that tuning may write
+constexpr double kNoisy = 0.2;       // a spread that other work on the drive explains best
+constexpr double kFastDrive = 7;     // GB/s: for the most that tuning may write
+constexpr double kAllFolders = 100;  // seconds, for all folders together
 
 std::vector<std::string> directories(const Options& options,
                                      const std::optional<config::RunConfig>& config) {
@@ -45,11 +46,13 @@ std::vector<std::string> directories(const Options& options,
   return list;
 }
 
-nvme::TuneOptions tune_options(const Options& options, const std::string& directory) {
+nvme::TuneOptions tune_options(const Options& options, const std::string& directory,
+                               double most_seconds) {
   nvme::TuneOptions tune;
   tune.directory = directory;
   tune.file_bytes = size_option("--file-size", options.file_size);
-  tune.seconds = options.seconds;
+  tune.most_seconds = most_seconds;
+  if (options.seconds > 0) tune.seconds = options.seconds;
   tune.sustained = options.sustained;
   tune.under_load = options.under_load;
   if (options.quick) {
@@ -57,7 +60,7 @@ nvme::TuneOptions tune_options(const Options& options, const std::string& direct
     tune.depths = {8, 32};
     tune.most_repeats = tune.least_repeats;
   }
-  return tune;
+  return options.seconds > 0 ? tune : nvme::paced(tune);
 }
 
 // "512 KiB", "4 MiB".
@@ -183,8 +186,9 @@ nlohmann::ordered_json to_json(const std::string& directory, const nvme::TuneRep
   return json;
 }
 
-nvme::TuneReport tune_one(const Options& options, const std::string& directory) {
-  const nvme::TuneOptions tune = tune_options(options, directory);
+nvme::TuneReport tune_one(const Options& options, const std::string& directory,
+                          double most_seconds) {
+  const nvme::TuneOptions tune = tune_options(options, directory, most_seconds);
   log::info(str("tuning ", directory, ": this writes at most ",
                 format_bytes(nvme::tune_will_write(tune, kFastDrive)), " (",
                 format_bytes(nvme::tune_will_write(tune, 1)), " on a drive of 1 GB/s)"));
@@ -211,7 +215,8 @@ int tune_all(const Options& options) {
   for (const std::string& directory : list) nvme::probe_directory(directory);
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const std::string& directory : list) {
-    const nvme::TuneReport report = tune_one(options, directory);
+    const nvme::TuneReport report =
+        tune_one(options, directory, kAllFolders / static_cast<double>(list.size()));
     if (options.json) {
       json.push_back(to_json(directory, report));
     } else {
@@ -242,8 +247,10 @@ void add_tune(CLI::App& app, Run& run) {
   command->add_flag("--quick", options->quick, "fewer settings and repetitions");
   command->add_option("--file-size", options->file_size, "scratch file, removed at the end")
       ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "of one measurement")
-      ->capture_default_str()
+  command
+      ->add_option("--seconds", options->seconds,
+                   "of one measurement; default: 0.4, less for more than two folders, so that all "
+                   "are done in under two minutes")
       ->check(CLI::Range(0.01, 60.0));
   command->add_flag("--json", options->json, "as JSON on stdout");
   command->footer("Writes zinf-nvme.yaml into each DIR. Example: zinf tune /mnt/nvme0 /mnt/nvme1");

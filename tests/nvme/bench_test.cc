@@ -150,10 +150,47 @@ TEST(Tune, MeasuresChoosesAndLeavesNothing) {
   EXPECT_GT(report.bytes_written, options.file_bytes);
   EXPECT_NE(report.fio_line.find("--rwmixread=54 --ioengine="), std::string::npos)
       << report.fio_line;
-  EXPECT_NE(report.fio_line.find("--direct=1 --size=16777216"), std::string::npos)
-      << report.fio_line;
+  EXPECT_NE(report.fio_line.find("--direct=1 --size="), std::string::npos) << report.fio_line;
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
   EXPECT_EQ(stale_reason(report.profile, directory.path()), "");
+}
+
+// Several folders share the time: shorter measurements, and never longer ones.
+TEST(Tune, KeepsToItsTime) {
+  const TuneOptions whole;
+  EXPECT_LE(tune_needs_seconds(whole), whole.most_seconds);
+  EXPECT_EQ(paced(whole).seconds, whole.seconds);
+  EXPECT_EQ(paced(whole).fio_rounds, whole.fio_rounds);
+  for (int folders = 2; folders <= 8; ++folders) {
+    TuneOptions share;
+    share.most_seconds = whole.most_seconds / folders;
+    const TuneOptions fast = paced(share);
+    EXPECT_LE(fast.seconds, whole.seconds);
+    EXPECT_GE(fast.seconds, 0.1);
+    EXPECT_LE(folders * tune_needs_seconds(fast), 120) << folders;
+  }
+  TuneOptions short_ones;
+  short_ones.seconds = 0.02;
+  short_ones.most_seconds = 1;
+  EXPECT_EQ(paced(short_ones).seconds, 0.02);
+}
+
+// Out of time: every finalist but the first is left out, and that one is measured once.
+TEST(Tune, ChoosesEvenWithoutTime) {
+  TestDirectory directory;
+  TuneOptions options;
+  options.directory = directory.path();
+  options.engines = {EngineKind::kThreads};
+  options.block_sizes = {128 * kKiB, 512 * kKiB};
+  options.depths = {2, 4};
+  options.file_bytes = 16 * kMiB;
+  options.seconds = 0.01;
+  options.most_seconds = 0;
+  const TuneReport report = tune(options);
+  EXPECT_EQ(report.rows.size(), 1u);
+  EXPECT_TRUE(report.rows[0].chosen);
+  EXPECT_EQ(report.rows[0].read.repeats, 1);
+  EXPECT_GT(report.profile.write_gb_per_second, 0);
 }
 
 TEST(Tune, SaysHowMuchItMayWrite) {
