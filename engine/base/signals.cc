@@ -9,7 +9,10 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <future>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -118,10 +121,32 @@ char next_byte(int fd) {
   return byte;
 }
 
+std::mutex grace_action_mutex;
+std::function<void(int)> grace_action;
+
+void run_grace_action(int signal) {
+  std::function<void(int)> action;
+  {
+    const std::lock_guard lock(grace_action_mutex);
+    action = grace_action;
+  }
+  if (!action) return;
+  const auto done = std::make_shared<std::promise<void>>();
+  std::thread([action, signal, done] {
+    try {
+      action(signal);
+    } catch (...) {  // the process ends all the same
+    }
+    done->set_value();
+  }).detach();
+  done->get_future().wait_for(std::chrono::seconds(1));
+}
+
 void watch_grace(int fd, double grace_seconds) {
   readable(fd, -1);
   if (next_byte(fd) == 'q') return;
   if (readable(fd, grace_seconds)) return;
+  run_grace_action(first_signal.load());
   end_at_once(first_signal.load(), ", the step did not end within the grace time");
 }
 
@@ -175,6 +200,11 @@ void install_stop_signals(double grace_seconds) {
 void remove_stop_signals() {
   const std::lock_guard lock(install_mutex);
   remove_locked();
+}
+
+void set_grace_action(std::function<void(int signal)> action) {
+  const std::lock_guard lock(grace_action_mutex);
+  grace_action = std::move(action);
 }
 
 int stop_requested() { return first_signal.load(); }

@@ -4,6 +4,7 @@
 // load time.
 #pragma once
 
+#include <functional>
 #include <string_view>
 
 namespace zinf {
@@ -26,5 +27,9 @@ const char* signal_name(int signal);
 // What the process writes to stderr when it ends at once, after "zinf: stopped by SIGINT: ": say
 // which commit is the last whole one. Cut at 255 bytes. Any thread, not from a handler.
 void set_last_words(std::string_view text);
+
+// What is done before the process ends because its grace is over (a status file, say), for a second
+// at most: what it needs may be what hangs. An empty one: nothing. Any thread, not from a handler.
+void set_grace_action(std::function<void(int signal)> action);
 
 }  // namespace zinf

@@ -7,6 +7,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/signals.h"
+#include "engine/base/str.h"
+#include "engine/checkpoint/kept.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/cli/command.h"
 #include "engine/config/load.h"
@@ -23,10 +25,15 @@ struct StopSignals {
 
 // On a terminal a run is not dropped without a question; scripts are taken at their word.
 void confirm_fresh(const std::string& folder) {
-  const auto found = checkpoint::ManifestFolder(folder).find();
-  if (!found.newest || ::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0) return;
-  std::cerr << folder << " holds a run of " << found.newest->step
-            << " steps. --fresh drops it, kept checkpoints too. Go on? [y/N] " << std::flush;
+  const checkpoint::ManifestFolder manifests(folder);
+  const std::size_t kept = checkpoint::KeptCheckpoints(folder).steps().size();
+  if ((!manifests.any() && kept == 0) || ::isatty(STDIN_FILENO) == 0 ||
+      ::isatty(STDERR_FILENO) == 0)
+    return;
+  const auto newest = manifests.find().newest;
+  std::cerr << folder << " holds a run" << (newest ? str(" of ", newest->step, " steps") : "")
+            << (kept > 0 ? str(" and ", kept, " kept checkpoints") : "")
+            << ". --fresh drops all of it. Go on? [y/N] " << std::flush;
   std::string answer;
   std::getline(std::cin, answer);
   if (answer == "y" || answer == "Y" || answer == "yes") return;

@@ -50,7 +50,8 @@ class TorchCompute final : public Compute {
     for (const data::MicroBatch& micro_batch : batch.micro_batches) {
       BatchView view = view_batch(micro_batch);
       if (dropout_key != kNoDropout) view.dropout = spec_.dropout;
-      view.dropout_key = random_key(dropout_key, views_.size());
+      view.dropout_key = random_key(
+          dropout_key, static_cast<std::size_t>(batch.first_micro_batch) + views_.size());
       views_.push_back(std::move(view));
     }
   }

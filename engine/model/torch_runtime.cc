@@ -1,8 +1,12 @@
 #include "engine/model/torch_runtime.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <c10/core/CPUAllocator.h>
 #include <torch/headeronly/version.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include <atomic>
 #include <cstdlib>
@@ -107,6 +111,20 @@ void set_compute_threads(int threads) {
 int compute_threads() { return wanted_threads(); }
 
 const char* torch_version() { return TORCH_VERSION; }
+
+std::string compute_instruction_set() {
+  std::string text = at::get_cpu_capability();
+#if defined(__x86_64__)
+  // For oneDNN's matrix products; CPUID leaf 7, EDX bit 22: AMX-BF16.
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 22 & 1) != 0) text += ", AMX";
+#endif
+  for (const char* name :
+       {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"}) {
+    if (const char* value = std::getenv(name)) text += str(", ", name, "=", value);
+  }
+  return text;
+}
 
 bool has_bf16_hardware() {
 #if defined(__x86_64__)

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "engine/base/bytes.h"
 
@@ -17,6 +18,10 @@ int compute_threads();
 
 // "2.11.0", for the manifest.
 const char* torch_version();
+
+// What LibTorch's kernels are chosen by: "AVX512", "AVX512, AMX", and the variables that restrict
+// them where they are set.
+std::string compute_instruction_set();
 
 // Whether the processor multiplies bf16 matrices in hardware (avx512_bf16 or AMX).
 bool has_bf16_hardware();

@@ -83,12 +83,16 @@ StepResult Trainer::gradients(const data::StepBatch& batch, std::optional<double
   return backward(lr);
 }
 
+std::uint64_t Trainer::training_key() const {
+  // Updates before the step, whether or not the last one has been submitted yet.
+  const auto updates = static_cast<std::uint64_t>(options_.version + (queued_ ? 1 : 0));
+  return model::dropout_step_key(options_.seed, updates);
+}
+
 void Trainer::forward(const data::StepBatch& batch) {
   ZINF_CHECK(gradient_batch_ == nullptr || queued_.has_value(),
              "the gradients before were updated or skipped");
-  // Updates before this step's, whether or not the last one has been submitted yet.
-  const auto updates = static_cast<std::uint64_t>(options_.version + (queued_ ? 1 : 0));
-  compute_.begin_step(batch, loss_scale_, model::dropout_step_key(options_.seed, updates));
+  compute_.begin_step(batch, loss_scale_, training_key());
   if (queued_) {
     submit_update(/*beside_forward=*/true, &batch);
   } else {
@@ -158,12 +162,14 @@ void Trainer::drain() {
   gradient_batch_ = nullptr;
 }
 
-Trainer::Evaluation Trainer::evaluate(const data::StepBatch& batch, int group) {
+Trainer::Evaluation Trainer::evaluate(const data::StepBatch& batch, int group,
+                                      std::uint64_t dropout_key) {
   ZINF_CHECK(gradient_batch_ == nullptr, "evaluation starts drained");
   Evaluation total;
   for (std::size_t first = 0; first < batch.micro_batches.size();
        first += static_cast<std::size_t>(group)) {
     data::StepBatch part;
+    part.first_micro_batch = static_cast<int>(first);
     const std::size_t last =
         std::min(batch.micro_batches.size(), first + static_cast<std::size_t>(group));
     for (std::size_t m = first; m < last; ++m) {
@@ -171,7 +177,7 @@ Trainer::Evaluation Trainer::evaluate(const data::StepBatch& batch, int group) {
       part.tokens += batch.micro_batches[m].tokens;
       part.target_tokens += batch.micro_batches[m].target_tokens;
     }
-    compute_.begin_step(part, 1.0, model::kNoDropout);
+    compute_.begin_step(part, 1.0, dropout_key);
     executor_.submit(Segment::kEvaluate, args_for(&part));
     executor_.wait_all();
     for (std::size_t m = first; m < last; ++m)

@@ -70,8 +70,12 @@ class Trainer {
     double loss_sum = 0;
     std::int64_t target_tokens = 0;
   };
-  // In state A. The batch may have any number of micro-batches.
-  Evaluation evaluate(const data::StepBatch& batch, int group);
+  // In state A. The batch may have any number of micro-batches. dropout_key: of a training step
+  // whose loss is asked for (training_key()).
+  Evaluation evaluate(const data::StepBatch& batch, int group,
+                      std::uint64_t dropout_key = model::kNoDropout);
+  // Of the next step to be trained.
+  std::uint64_t training_key() const;
   // In state A. One micro-batch of one row: the most likely id after its last position.
   std::int32_t next_token(const data::StepBatch& batch);
 

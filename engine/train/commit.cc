@@ -49,7 +49,7 @@ checkpoint::Manifest manifest_base(const config::RunConfig& config, const ModelI
   m.data_start = data_start;
   m.resolved_config = resolved_yaml(config);
   m.library = str("LibTorch ", model::torch_version());
-  m.instruction_set = std::string(name(optimizer.isa()));
+  m.instruction_set = model::compute_instruction_set();
   m.compute_threads = model::compute_threads();
   m.micro_batch = static_cast<int>(batch.micro);
   m.accumulation = static_cast<int>(batch.accumulation);

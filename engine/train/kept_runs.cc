@@ -25,6 +25,28 @@ std::string kept_export(const std::string& run_folder, std::int64_t step) {
   return str(run_folder, "/model-step-", step);
 }
 
+SpaceNeeds space_needs(const config::RunConfig& config, const ModelInput& model,
+                       std::vector<std::string> drives, std::vector<Bytes> kept_on_drive,
+                       const checkpoint::KeptCheckpoints& kept) {
+  SpaceNeeds needs;
+  needs.run_folder = config.output_dir;
+  needs.drives = std::move(drives);
+  needs.kept_on_drive = std::move(kept_on_drive);
+  // One more than are kept: an old copy goes when the new one is whole.
+  if (config.checkpoint.keep > 1) {
+    const auto there = static_cast<std::int64_t>(kept.steps().size());
+    needs.copies = std::max<std::int64_t>(1, config.checkpoint.keep - there);
+  }
+  const Bytes parameters = static_cast<Bytes>(model.model.spec.parameters());
+  if (model.folder && config.export_.at_end) {
+    const bool fp32 = export_type(config, model.compute_type()) == model::DType::kFloat32;
+    needs.exports += parameters * (fp32 ? sizeof(float) : sizeof(std::uint16_t));
+  }
+  if (model.folder && config.export_.at_kept_checkpoints)
+    needs.exports += parameters * sizeof(std::uint16_t) * static_cast<Bytes>(needs.copies);
+  return needs;
+}
+
 void check_space_for(const SpaceNeeds& needs) {
   struct Need {
     std::string folder;

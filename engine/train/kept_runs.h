@@ -9,6 +9,7 @@
 #include "engine/checkpoint/kept.h"
 #include "engine/config/run_config.h"
 #include "engine/plan/planner.h"
+#include "engine/train/model_input.h"
 #include "swap/tiers.h"
 
 namespace zinf::train {
@@ -33,6 +34,10 @@ struct SpaceNeeds {
   Bytes exports = 0;
 };
 void check_space_for(const SpaceNeeds& needs);
+// kept_on_drive: of one copy. kept: those that are there already.
+SpaceNeeds space_needs(const config::RunConfig& config, const ModelInput& model,
+                       std::vector<std::string> drives, std::vector<Bytes> kept_on_drive,
+                       const checkpoint::KeptCheckpoints& kept);
 
 // Reads the kept commit, page by page verified, and writes it into `slot` of the run's tiers;
 // durable when it returns.

@@ -125,6 +125,24 @@ optim::Hyper optimizer_hyper(const config::RunConfig& config) {
   return hyper;
 }
 
+optim::LossScaleOptions loss_scale_options(const config::RunConfig& config) {
+  optim::LossScaleOptions options;
+  options.loss_scale = config.fp16.loss_scale;
+  options.initial_scale_power = static_cast<int>(config.fp16.initial_scale_power);
+  options.loss_scale_window = config.fp16.loss_scale_window;
+  options.hysteresis = static_cast<int>(config.fp16.hysteresis);
+  options.consecutive_hysteresis = config.fp16.consecutive_hysteresis;
+  options.min_loss_scale = config.fp16.min_loss_scale;
+  return options;
+}
+
+step::Speculate speculate(const config::RunConfig& config) {
+  if (config.step.speculate == config::Speculate::kNever) return step::Speculate::kNever;
+  const bool always =
+      config.gradient_clipping <= 0 || config.step.speculate == config::Speculate::kAlways;
+  return always ? step::Speculate::kAlways : step::Speculate::kRarely;
+}
+
 std::vector<plan::StateLayout> state_layouts(const optim::Format& format) {
   std::vector<plan::StateLayout> layouts;
   for (const optim::StateSpec& state : optim::schema(format)) {

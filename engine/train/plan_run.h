@@ -5,10 +5,12 @@
 #include <optional>
 #include <string>
 
+#include "cpu_optim/loss_scaler.h"
 #include "cpu_optim/optimizer.h"
 #include "engine/config/run_config.h"
 #include "engine/data/loader.h"
 #include "engine/plan/planner.h"
+#include "engine/step/trainer.h"
 #include "engine/train/model_input.h"
 #include "engine/train/probe.h"
 #include "nvme/store.h"
@@ -23,6 +25,9 @@ optim::Format optimizer_format(const config::RunConfig& config, model::DType com
 // What it is called in zinf-hardware.yaml.
 std::string optimizer_name(const optim::Format& format);
 optim::Hyper optimizer_hyper(const config::RunConfig& config);
+optim::LossScaleOptions loss_scale_options(const config::RunConfig& config);  // fp16
+// Without clipping an early update is dropped only by a gradient that is not finite.
+step::Speculate speculate(const config::RunConfig& config);
 std::vector<plan::StateLayout> state_layouts(const optim::Format& format);
 // Groups 0 (decay) and 1 (norms and biases), and which elements of each piece belong to which.
 std::vector<optim::Group> decay_groups(const config::RunConfig& config);

@@ -1,13 +1,18 @@
 #include "engine/train/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
+#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/hash.h"
 #include "engine/base/str.h"
@@ -20,39 +25,59 @@ namespace zinf::train {
 
 namespace fs = std::filesystem;
 
+FolderLock::FolderLock(const std::string& folder)
+    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0) return;
+  // A killed process needs a moment to end, so "in use" is believed late.
+  constexpr double kPatience = 2;
+  for (const double give_up = now_seconds() + kPatience;;) {
+    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    if (now_seconds() > give_up) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ::close(std::exchange(descriptor_, -1));
+  throw Error(ErrorKind::kFailed, str("run folder ", folder, " is in use by another process"),
+              "wait for that run to end, or give this one another --run-dir");
+}
+
+FolderLock::~FolderLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
 RunFolder::RunFolder(const config::RunConfig& config, FolderUse use) : path_(config.output_dir) {
   std::error_code error;
   if (fs::exists(path_, error) && !fs::is_directory(path_, error)) {
     throw Error(ErrorKind::kUsage, str("output_dir: ", path_, " is a file, expected a folder"),
                 "give another output_dir");
   }
-  const checkpoint::ManifestFolder manifests(path_);
-  if (use != FolderUse::kLook &&
-      (fs::exists(metrics(), error) || fs::exists(summary(), error) || manifests.any())) {
-    if (use == FolderUse::kGoOn && manifests.any()) return;
-    if (use == FolderUse::kGoOn) {
-      throw Error(ErrorKind::kUsage,
-                  str("output_dir: ", path_, " already holds a run without a single commit"),
-                  "give --fresh to start over and drop that run, or another --run-dir");
-    }
-    manifests.remove_all();
-    std::vector<std::string> drives{path_};
-    for (const config::NvmeDrive& drive : config.memory.nvme) drives.push_back(drive.path);
-    checkpoint::KeptCheckpoints(path_).clean(area(), drives, true);
-    for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
-      if (entry.path().filename().string().starts_with("model-step-")) fs::remove_all(entry, error);
-    }
-    for (const char* name :
-         {"metrics.jsonl", "summary.json", "status.json", "config.yaml", "zinf.log", "model",
-          "model.partial", "trace.json", "report.html", "tensorboard"}) {
-      fs::remove_all(file(name), error);
-    }
-  }
   fs::create_directories(fs::path(path_).parent_path(), error);
   if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
     throw Error(ErrorKind::kUsage,
                 str("output_dir: can't create ", path_, ": ", std::strerror(errno)),
                 "give a folder that can be written");
+  }
+  if (use == FolderUse::kLook) return;
+  lock_ = FolderLock(path_);
+  const bool used = fs::exists(metrics(), error) || fs::exists(summary(), error);
+  if (use == FolderUse::kGoOn && used && !checkpoint::ManifestFolder(path_).any()) {
+    throw Error(ErrorKind::kUsage,
+                str("output_dir: ", path_, " already holds a run without a single commit"),
+                "give --fresh to start over and drop that run, or another --run-dir");
+  }
+}
+
+void RunFolder::drop_run(const config::RunConfig& config) const {
+  checkpoint::ManifestFolder(path_).remove_all();
+  std::vector<std::string> drives{path_};
+  for (const config::NvmeDrive& drive : config.memory.nvme) drives.push_back(drive.path);
+  checkpoint::KeptCheckpoints(path_).clean(area(), drives, true);
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
+    if (entry.path().filename().string().starts_with("model-step-")) fs::remove_all(entry, error);
+  }
+  for (const char* name : {"metrics.jsonl", "summary.json", "status.json", "config.yaml", "model",
+                           "model.partial", "trace.json", "report.html", "tensorboard"}) {
+    fs::remove_all(file(name), error);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "engine/config/run_config.h"
 
@@ -11,15 +12,37 @@ namespace zinf::train {
 
 enum class FolderUse {
   kGoOn,   // a new run, or the next part of the one that is there
-  kFresh,  // drops the run that is there; the token cache stays
+  kFresh,  // a new run; drop_run() drops the one that is there
   kLook,   // changes nothing but the token cache
+};
+
+// Held by the process that trains in a folder; the kernel lets go of it when the process ends.
+class FolderLock {
+ public:
+  FolderLock() = default;
+  // Error(kFailed): another process holds it. A file system without such locks gives none.
+  explicit FolderLock(const std::string& folder);
+  FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FolderLock& operator=(FolderLock&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~FolderLock();
+
+ private:
+  int descriptor_ = -1;
 };
 
 class RunFolder {
  public:
-  // Creates the folder with mode 0700. Error(kUsage): it can't be made, or (kGoOn) it holds a run
-  // without any commit, which can't be gone on with.
+  // Creates the folder with mode 0700 and, unless it is only looked at, locks it. Error(kUsage): it
+  // can't be made, or (kGoOn) it holds a run without any commit, which can't be gone on with.
+  // Error(kFailed): another process trains there.
   RunFolder(const config::RunConfig& config, FolderUse use);
+
+  // Removes manifests, kept checkpoints, results and exported models; token cache and log stay.
+  // Once nothing else can refuse the new run.
+  void drop_run(const config::RunConfig& config) const;
 
   // Keeps the resolved config beside the results.
   void write_config(const config::RunConfig& config) const;
@@ -39,6 +62,7 @@ class RunFolder {
 
  private:
   std::string path_;
+  FolderLock lock_;
 };
 
 // The same for a folder that is only looked at.

@@ -48,23 +48,14 @@ class TrainingRun {
         folder_(loaded.config, options.dry_run ? FolderUse::kLook
                                : options.fresh ? FolderUse::kFresh
                                                : FolderUse::kGoOn) {
-    const checkpoint::ManifestFolder::Found found = manifests().find();
-    if (!options.dry_run) {
-      log::attach_file(folder_.log());
-      resume_ = found.newest;
-    }
-    for (const std::string& skipped : found.skipped) log::warning(str("resume: skipped ", skipped));
-    if (!found.newest && !found.skipped.empty() && !options.resume_from) {
-      throw Error(
-          ErrorKind::kFailed,
-          str("no manifest in ", folder_.path(), " reads whole; the state is not touched"),
-          "put a whole manifest back, go on from a kept step (--resume-from), or start over "
-          "(--fresh)");
-    }
+    if (!options.dry_run) log::attach_file(folder_.log());
+    if (!options.fresh) find_commit();
     if (options.resume_from) go_back(*options.resume_from);
     log::info(machine_line());
     for (const config::Note& note : loaded.notes) log::info(note.text);
   }
+
+  ~TrainingRun() { set_grace_action({}); }
 
   // Nothing is left to do, as far as is known: train.epochs has no steps before the data is open. A
   // run that was killed after its last commit still owes what it leaves.
@@ -87,6 +78,7 @@ class TrainingRun {
     data_start_ = data_start(resume_ ? &*resume_ : nullptr, data_, config_);
     if (!steps_)
       steps_ = data_start_ + data_.train->total_steps(config_.train.epochs.value_or(1.0));
+    check_length();
     schedule_ = lr_schedule(config_, *steps_);
   }
 
@@ -99,7 +91,12 @@ class TrainingRun {
     const data::ShapeClass largest = data_.train->shape_classes().front();
     shape_ = {largest.rows, largest.length};
     const StageProbe probe = probe_stages(model_.model.spec, *compute_, shape_);
-    if (model_.compute_type() == model::DType::kFloat16) loss_scaler_ = make_loss_scaler();
+    if (model_.compute_type() == model::DType::kFloat16) {
+      const optim::LossScaleOptions options = loss_scale_options(config_);
+      const bool goes_on = resume_ && resume_->loss_scale;
+      loss_scaler_ =
+          goes_on ? optim::LossScaler(options, *resume_->loss_scale) : optim::LossScaler(options);
+    }
     hardware_ = measure_hardware(config_, *optimizer_, pool_);
     plan_ =
         make_plan(plan_request(config_, model_, batch_, shape_, probe, hardware_,
@@ -125,10 +122,15 @@ class TrainingRun {
                          if (readers_) readers_->published(manifest.step);
                        });
     if (resume_) check_resume(*resume_, committer_->base(), config_, options_.allow);
+    if (options_.fresh) folder_.drop_run(config_);
     folder_.write_config(config_);
     if (two_slots()) readers_.emplace(folder_.path());
     session_.emplace(session_parts(store));
     write_state(observe::RunState::kStarting, "", std::nullopt);
+    set_grace_action([this](int signal) {
+      write_state(observe::RunState::kInterrupted, "the step did not end within checkpoint.grace",
+                  128 + signal);
+    });
     open_keeper();
     if (kept_) take_kept(store);
     if (resume_) {
@@ -136,6 +138,7 @@ class TrainingRun {
     } else {
       session_->load(*model_.weights);
       if (two_slots()) committer_->commit(*session_, 0, false);
+      write_state(observe::RunState::kStarting, "", std::nullopt);
     }
     if (!two_slots()) {
       // From the first update on the only copy of the state is in motion: no manifest may point to
@@ -149,6 +152,7 @@ class TrainingRun {
   void run() {
     const Sampler sampler(config_, model_, shape_);
     if (!resume_) sampler.print(session_->trainer(), "before");
+    if (stop_requested() != 0) return;
     LoopParts loop;
     loop.config = &config_;
     loop.plan = &plan_;
@@ -205,8 +209,23 @@ class TrainingRun {
     session_.emplace(parts);
     take_state(pages);
     const data::StepBatch batch = data_.train->step_batch(manifest.step - manifest.data_start);
-    const auto loss = session_->trainer().evaluate(batch, plan_.input.settings.group);
+    const auto loss = session_->trainer().evaluate(batch, plan_.input.settings.group,
+                                                   session_->trainer().training_key());
     return loss.loss_sum / static_cast<double>(loss.target_tokens);
+  }
+
+  // A signal came before the first step: the run is as its last commit says.
+  int leave_early() {
+    result_.stopped_by = stop_requested();
+    if (session_ && !two_slots()) committer_->commit(*session_, resume_ ? resume_->step : 0, false);
+    if (session_) write_end_status();
+    log::warning(str("stopped by ", signal_name(result_.stopped_by),
+                     " before a step was made; the same command ",
+                     resume_ || session_ ? "goes on from here" : "begins again"));
+    return 128 + result_.stopped_by;
+  }
+  bool left_early() const {
+    return stop_requested() != 0 && result_.steps <= (resume_ ? resume_->step : 0);
   }
 
   // Summary, report, model. The exit code.
@@ -245,30 +264,31 @@ class TrainingRun {
   }
 
  private:
+  void find_commit() {
+    const checkpoint::ManifestFolder::Found found = manifests().find();
+    if (!options_.dry_run) resume_ = found.newest;
+    for (const std::string& skipped : found.skipped) log::warning(str("resume: skipped ", skipped));
+    if (found.newest || found.skipped.empty() || options_.resume_from) return;
+    throw Error(ErrorKind::kFailed,
+                str("no manifest in ", folder_.path(), " reads whole; the state is not touched"),
+                "put a whole manifest back, go on from a kept step (--resume-from), or start over "
+                "(--fresh)");
+  }
+
+  // A run does not become shorter than it is.
+  void check_length() const {
+    if (!resume_ || *steps_ >= resume_->step) return;
+    throw Error(ErrorKind::kUsage,
+                str("train.steps: expected at least the ", resume_->step,
+                    " steps that the run has made, found ", *steps_),
+                "give more steps, --resume-from STEP to go back to a kept checkpoint, or --fresh "
+                "to start over");
+  }
+
   checkpoint::ManifestFolder manifests() const {
     return checkpoint::ManifestFolder(folder_.path());
   }
   bool two_slots() const { return plan_.input.settings.slots == 2; }
-
-  // Without clipping an early update is dropped only by a gradient that is not finite.
-  step::Speculate speculate() const {
-    if (config_.step.speculate == config::Speculate::kNever) return step::Speculate::kNever;
-    const bool always =
-        config_.gradient_clipping <= 0 || config_.step.speculate == config::Speculate::kAlways;
-    return always ? step::Speculate::kAlways : step::Speculate::kRarely;
-  }
-
-  optim::LossScaler make_loss_scaler() const {
-    optim::LossScaleOptions options;
-    options.loss_scale = config_.fp16.loss_scale;
-    options.initial_scale_power = static_cast<int>(config_.fp16.initial_scale_power);
-    options.loss_scale_window = config_.fp16.loss_scale_window;
-    options.hysteresis = static_cast<int>(config_.fp16.hysteresis);
-    options.consecutive_hysteresis = config_.fp16.consecutive_hysteresis;
-    options.min_loss_scale = config_.fp16.min_loss_scale;
-    if (resume_ && resume_->loss_scale) return {options, *resume_->loss_scale};
-    return optim::LossScaler(options);
-  }
 
   SessionParts session_parts(const nvme::StoreOptions& store) {
     SessionParts parts;
@@ -291,7 +311,7 @@ class TrainingRun {
     parts.trainer.seed = static_cast<std::uint64_t>(config_.train.seed);
     parts.trainer.slots = plan_.input.settings.slots;
     parts.trainer.commits_in_program = plan_.input.settings.commit_each_step;
-    parts.trainer.speculate = speculate();
+    parts.trainer.speculate = speculate(config_);
     parts.executor.keep_timings = options_.trace;
     parts.executor.commit = [this](std::int64_t step, std::int64_t version, int slot) {
       committer_->publish(session_->tiers(), step, version, slot, false, false);
@@ -329,43 +349,21 @@ class TrainingRun {
     const checkpoint::Manifest& base = committer_->base();
     const checkpoint::KeptCheckpoints kept(folder_.path());
     kept.clean(base.area, base.drives, false);
-    check_space(kept.steps().size());
+    const int extents = static_cast<int>(base.extents.size());
+    std::vector<Bytes> on_drive(base.drives.size(), nvme::kAreaDataStart);
+    for (const nvme::FileRange& range : session_->tiers().file_ranges(0, extents))
+      on_drive[range.drive] += range.bytes;
+    check_space_for(space_needs(config_, model_, base.drives, std::move(on_drive), kept));
     if (config_.checkpoint.keep == 1) return;
     KeeperOptions options;
     options.run_folder = folder_.path();
     options.count = config_.checkpoint.keep - 1;
     options.bytes_per_second = hardware_.nvme_write / 4;
-    const int extents = static_cast<int>(base.extents.size());
     for (int slot = 0; slot < 2; ++slot)
       options.ranges[static_cast<std::size_t>(slot)] = session_->tiers().file_ranges(slot, extents);
     if (config_.export_.at_kept_checkpoints && model_.folder)
       options.after = [this](std::int64_t step) { export_kept(config_, folder_.path(), step); };
     keeper_.emplace(std::move(options));
-  }
-
-  void check_space(std::size_t kept_now) {
-    SpaceNeeds needs;
-    needs.run_folder = folder_.path();
-    needs.drives = committer_->base().drives;
-    needs.kept_on_drive.assign(needs.drives.size(), nvme::kAreaDataStart);
-    const int extents = static_cast<int>(committer_->base().extents.size());
-    for (const nvme::FileRange& range : session_->tiers().file_ranges(0, extents))
-      needs.kept_on_drive[range.drive] += range.bytes;
-    // One more than are kept: an old copy goes when the new one is whole.
-    if (config_.checkpoint.keep > 1) {
-      needs.copies =
-          std::max<std::int64_t>(1, config_.checkpoint.keep - static_cast<std::int64_t>(kept_now));
-    }
-    const Bytes parameters = static_cast<Bytes>(model_.model.spec.parameters());
-    if (model_.folder && config_.export_.at_end) {
-      needs.exports +=
-          parameters * (export_type(config_, model_.compute_type()) == model::DType::kFloat32
-                            ? sizeof(float)
-                            : sizeof(std::uint16_t));
-    }
-    if (model_.folder && config_.export_.at_kept_checkpoints)
-      needs.exports += parameters * sizeof(std::uint16_t) * static_cast<Bytes>(needs.copies);
-    check_space_for(needs);
   }
 
   // pages: the commit's page table; empty: it has none, or nothing is verified.
@@ -463,6 +461,9 @@ StoredLoss stored_loss(const std::string& run_folder, std::optional<std::int64_t
   result.step = manifest.step;
   result.trained = manifest.loss;
   result.next = run.loss_after(manifest, stored.pages());
+  result.same_machine = manifest.library == str("LibTorch ", model::torch_version()) &&
+                        manifest.instruction_set == model::compute_instruction_set() &&
+                        manifest.compute_threads == model::compute_threads();
   const std::string metrics = run_folder + "/metrics.jsonl";
   if (!std::filesystem::exists(metrics)) return result;
   for (const observe::StepRecord& record : observe::read_metrics(metrics)) {
@@ -477,13 +478,15 @@ int train(const config::LoadResult& loaded, const TrainOptions& options) {
   if (run.finished_before()) return run.say_finished();
   run.open_model_and_data();
   if (run.finished_before()) return run.say_finished();
+  if (stop_requested() != 0) return run.leave_early();
   run.make_the_plan();
   run.show_plan();
   if (options.dry_run) return 0;
+  if (stop_requested() != 0) return run.leave_early();
   try {
     run.open_tiers();
-    run.run();
-    return run.leave();
+    if (stop_requested() == 0) run.run();
+    return run.left_early() ? run.leave_early() : run.leave();
   } catch (const Error& error) {
     run.note_failure(error.what(), error.exit_code());
     throw;

@@ -29,6 +29,8 @@ struct StoredLoss {
   double trained = 0;  // of the step itself, before its update, as its manifest says
   double next = 0;
   std::optional<double> logged;
+  // Library, instruction set and threads are those of the commit: then losses agree to the bit.
+  bool same_machine = true;
 };
 // step: a kept checkpoint; none: the newest commit. Throws Error.
 StoredLoss stored_loss(const std::string& run_folder, std::optional<std::int64_t> step);
