@@ -258,9 +258,10 @@ class TrainingRun {
     return 0;
   }
 
-  // For who watches status.json. Only once the run's area is this process's own.
+  // For who watches status.json. A refused command or a new run not yet begun leaves it alone.
   void note_failure(const std::string& what, int exit_code) const {
-    if (session_) write_state(observe::RunState::kFailed, what, exit_code);
+    const bool begun = exit_code == 1 && !options_.dry_run && !options_.fresh;
+    if (session_ || begun) write_state(observe::RunState::kFailed, what, exit_code);
   }
 
  private:
@@ -394,10 +395,10 @@ class TrainingRun {
     observe::Status status;
     status.pid = static_cast<int>(::getpid());
     status.state = state;
-    const std::optional<std::int64_t> committed = committer_->last_step();
+    const auto committed = committer_ ? committer_->last_step() : std::nullopt;
     const std::int64_t before = resume_ ? resume_->step : 0;
     status.step = static_cast<std::uint64_t>(std::max(result_.steps, committed.value_or(before)));
-    status.steps = static_cast<std::uint64_t>(*steps_);
+    status.steps = static_cast<std::uint64_t>(steps_.value_or(0));
     if (committed || resume_)
       status.last_commit = static_cast<std::uint64_t>(committed.value_or(before));
     status.message = message;
@@ -476,14 +477,14 @@ int train(const config::LoadResult& loaded, const TrainOptions& options) {
   refuse_unsupported(loaded.config);
   TrainingRun run(loaded, options);
   if (run.finished_before()) return run.say_finished();
-  run.open_model_and_data();
-  if (run.finished_before()) return run.say_finished();
-  if (stop_requested() != 0) return run.leave_early();
-  run.make_the_plan();
-  run.show_plan();
-  if (options.dry_run) return 0;
-  if (stop_requested() != 0) return run.leave_early();
   try {
+    run.open_model_and_data();
+    if (run.finished_before()) return run.say_finished();
+    if (stop_requested() != 0) return run.leave_early();
+    run.make_the_plan();
+    run.show_plan();
+    if (options.dry_run) return 0;
+    if (stop_requested() != 0) return run.leave_early();
     run.open_tiers();
     if (stop_requested() == 0) run.run();
     return run.left_early() ? run.leave_early() : run.leave();

@@ -45,6 +45,9 @@ class Stalls(field_case.RunCase):
         sections["data"] = {"train": str(text), "seq_len": 8}
         text = self.refused(1, sections, *sets(ON_NVME), env={**os.environ, "ZINF_PYTHON": str(tool)})
         self.assertRegex(text, r"the data lane hangs: preparing .*text.txt: the tool has said nothing for \d+ s, longer than train.stall_timeout")
+        status = json.loads((self.folder / "status.json").read_text())
+        self.assertEqual((status["state"], status["exit_code"], status["last_commit"]), ("failed", 1, None))
+        self.assertIn("the data lane hangs", status["message"])
         child = int((self.workspace.path / "pid").read_text())
         self.assertFalse(pathlib.Path(f"/proc/{child}").exists())
 
