@@ -1,5 +1,6 @@
 #include "swap/tiers.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -36,7 +37,7 @@ Tiers::Tiers(const TierOptions& options)
   if (scratch_store_) scratch_store_->open(nvme::OpenMode::kReplace);
   host_ = gpu::HostMemory(options.host_arena, "the host arena");
   for (nvme::Store* store : {state_store_.get(), scratch_store_.get()}) {
-    if (store) store->add_memory({host_.data(), host_.size()});
+    if (store && options.pin) store->add_memory({host_.data(), host_.size()});
   }
   device_ = gpu::make_host_device({options.device_arena, options.copy_bytes_per_second});
 }
@@ -142,6 +143,16 @@ void Tiers::sync(nvme::IoCallback on_done) {
 Bytes Tiers::nvme_bytes() const {
   return (state_store_ ? state_store_->allocated_bytes() : 0) +
          (scratch_store_ ? scratch_store_->allocated_bytes() : 0);
+}
+
+Bytes Tiers::pinned_bytes() const {
+  Bytes most = 0;
+  for (const nvme::Store* store : {state_store_.get(), scratch_store_.get()}) {
+    if (!store) continue;
+    for (const nvme::DriveCounters& drive : store->counters())
+      most = std::max(most, drive.lane.pinned_bytes);
+  }
+  return most;
 }
 
 std::vector<nvme::DriveCounters> Tiers::counters() const {

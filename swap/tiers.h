@@ -35,8 +35,9 @@ struct TierOptions {
   // arena where the device is host memory) is reserved first as `host_base`.
   Bytes host_budget = 0;
   Bytes host_base = 0;
-  bool verify = true;                      // checksums of written pages are checked at every read
-  double copy_bytes_per_second = 0;        // throttles host <-> device; 0: no
+  bool verify = true;                // checksums of written pages are checked at every read
+  bool pin = true;                   // best effort: the host arena's pages are locked once, for I/O
+  double copy_bytes_per_second = 0;  // throttles host <-> device; 0: no
   std::optional<nvme::StoreOptions> nvme;  // absent: no extents
   nvme::OpenMode open_mode =
       nvme::OpenMode::kCreate;  // of the state area; the scratch area is always made anew
@@ -81,6 +82,8 @@ class Tiers {
   std::vector<nvme::FileRange> file_ranges(int slot, int extents) const;
   nvme::Store* store() { return state_store_.get(); }
   Bytes nvme_bytes() const;
+  // Of the host arena: what is locked now, and by any of the drives' engines.
+  Bytes pinned_bytes() const;
   // Of both areas, one entry per drive.
   std::vector<nvme::DriveCounters> counters() const;
 

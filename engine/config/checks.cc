@@ -19,6 +19,7 @@ class Checker {
     precision();
     offload_stage();
     offload_drives();
+    pinning();
     optimizer();
     optimizer_parameters();
     scheduler();
@@ -142,6 +143,27 @@ class Checker {
     collected_.notes.push_back(
         {Note::Kind::kReadAs, str(drive.path, ": ", clipped(drive.written), " (", drive.where,
                                   ") read as memory.nvme: [{path: ", path, "}]")});
+  }
+
+  // One host arena serves weights and states alike, so one `false` is enough.
+  void pinning() {
+    const Setting* own = given("memory.pin");
+    for (const char* key : {"offload_param.pin_memory", "offload_optimizer.pin_memory",
+                            "cpu_offload_use_pin_memory"}) {
+      const Setting* setting = given(str("zero_optimization.", key));
+      if (!setting || parse_bool(setting->value.text).value_or(true)) continue;
+      if (own && own->level > setting->level) {
+        no_effect(setting->option->key, str("memory.pin at ", own->where, " replaces it"));
+      } else if (own && own->level == setting->level && config_.memory.pin) {
+        refuse(*setting, str("contradicts ", say(*own)), "keep one of the two");
+      } else {
+        config_.memory.pin = false;
+        config_.origins.by_key["memory.pin"] = setting->origin();
+        collected_.notes.push_back(
+            {Note::Kind::kReadAs,
+             str(setting->path, ": false (", setting->where, ") read as memory.pin: false")});
+      }
+    }
   }
 
   void optimizer() {

@@ -40,7 +40,7 @@ void zero_rows(std::vector<Option>& out) {
       out, zero, Kind::kBool,
       "contiguous_gradients reduce_scatter allgather_partitions overlap_comm "
       "use_multi_rank_bucket_allreduce round_robin_gradients legacy_stage1 memory_efficient_linear "
-      "cpu_offload_use_pin_memory stage3_use_all_reduce_for_fetch_params "
+      "stage3_use_all_reduce_for_fetch_params "
       "use_all_reduce_for_fetch_params "
       "stage3_allgather_sequential allgather_sequential",
       buffers);
@@ -52,11 +52,10 @@ void zero_rows(std::vector<Option>& out) {
       "stage3_max_live_parameters max_live_parameters stage3_max_reuse_distance max_reuse_distance "
       "stage3_module_granularity_threshold module_granularity_threshold",
       buffers);
-  no_effect(out, zero + ".offload_param", Kind::kBool, "pin_memory", buffers);
   no_effect(out, zero + ".offload_param", Kind::kSize, "buffer_count buffer_size max_in_cpu",
             buffers);
   no_effect(out, zero + ".offload_optimizer", Kind::kBool,
-            "pin_memory pipeline pipeline_read pipeline_write fast_init "
+            "pipeline pipeline_read pipeline_write fast_init "
             "super_offload",
             buffers);
   no_effect(out, zero + ".offload_optimizer", Kind::kSize, "buffer_count buffer_size", buffers);

@@ -181,6 +181,10 @@ void memory_rows(std::vector<Option>& out) {
                     "size, endurance the bytes the drive may be written in its life (600TB).")
                     .to(&RunConfig::memory, &MemoryConfig::nvme)
                     .usually("none"));
+  out.push_back(Row("memory.pin", Kind::kBool,
+                    "Lock the I/O buffers' pages in memory once, registered with io_uring, as far "
+                    "as the limit of locked memory allows. false: none is locked. Same bits.")
+                    .to(&RunConfig::memory, &MemoryConfig::pin));
 }
 
 Row placement(const std::string& part, const std::string& help) {

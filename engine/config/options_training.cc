@@ -1,5 +1,6 @@
 // Keys shared with DeepSpeed that have an effect: batch, optimizer, scheduler, precision, stage;
 // io, checkpoint, export.
+#include "engine/base/str.h"
 #include "engine/config/option_rows.h"
 
 namespace zinf::config {
@@ -205,6 +206,10 @@ void precision_rows(std::vector<Option>& out) {
   out.push_back(Row("zero_optimization.offload_optimizer.nvme_path", Kind::kPath,
                     "Drive for offload_optimizer.device: nvme where memory.nvme is absent.")
                     .usually("none"));
+  for (const char* name :
+       {"offload_param.pin_memory", "offload_optimizer.pin_memory", "cpu_offload_use_pin_memory"})
+    out.push_back(Row(str("zero_optimization.", name), Kind::kBool, "false: as memory.pin: false.")
+                      .usually("auto (memory.pin)"));
 }
 
 void io_rows(std::vector<Option>& out) {

@@ -101,6 +101,7 @@ struct EvalConfig {
 struct MemoryConfig {
   std::optional<Bytes> device, host;
   std::vector<NvmeDrive> nvme;
+  bool pin = true;  // lock the I/O buffers' pages, as far as that is allowed
   bool operator==(const MemoryConfig&) const = default;
 };
 

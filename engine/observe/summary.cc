@@ -71,6 +71,7 @@ Summary from_json(const Json& json) {
   summary.device = parse_tier(member(peaks, "device"));
   summary.host = parse_tier(member(peaks, "host"));
   summary.nvme = parse_tier(member(peaks, "nvme"));
+  summary.pinned = parse_tier(member(peaks, "pinned"));
   summary.process = parse_tier(member(peaks, "process"));
   const Json& lanes = member(json, "lanes");
   for (std::size_t i = 0; i < kLanes; ++i) {
@@ -104,6 +105,7 @@ std::string summary_json(const Summary& summary) {
   json["peak_bytes"]["device"] = tier_json(summary.device);
   json["peak_bytes"]["host"] = tier_json(summary.host);
   json["peak_bytes"]["nvme"] = tier_json(summary.nvme);
+  json["peak_bytes"]["pinned"] = tier_json(summary.pinned);
   json["peak_bytes"]["process"] = tier_json(summary.process);
   for (std::size_t i = 0; i < kLanes; ++i) {
     json["lanes"][std::string(kLaneNames[i])] = lane_json(summary.lanes.values[i]);

@@ -42,6 +42,7 @@ struct Summary {
   double efficiency = kUnknown;
   double exposed_optimizer_seconds = 0;  // per step
   TierPeak device, host, nvme;
+  TierPeak pinned;   // of host: locked pages
   TierPeak process;  // peak resident memory plus huge-page pools, summed proportionally over ranks
   PerLane<LaneSummary> lanes;
   std::map<std::string, Bytes> written_bytes;  // by drive

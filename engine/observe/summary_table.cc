@@ -72,8 +72,8 @@ std::string tier_row(const char* name, const TierPeak& tier) {
 std::string tier_table(const Summary& s) {
   return fmt::format("\n{:<18}{:>12}{:>12}{:>12}{:>12}\n", "peak memory", "predicted", "measured",
                      "budget", "used") +
-         tier_row("device", s.device) + tier_row("host", s.host) + tier_row("nvme", s.nvme) +
-         tier_row("process", s.process);
+         tier_row("device", s.device) + tier_row("host", s.host) + tier_row("pinned", s.pinned) +
+         tier_row("nvme", s.nvme) + tier_row("process", s.process);
 }
 
 std::string lane_table(const Summary& s) {

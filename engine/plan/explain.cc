@@ -46,6 +46,9 @@ std::string explain(const Plan& plan) {
   for (const auto& [name, bytes] : plan.programs.at_peak[static_cast<int>(Arena::kHost)]) {
     if (bytes > 0) out += fmt::format("    {:<54} {:>12}\n", name, format_bytes(bytes));
   }
+  out += fmt::format("  {:<8} {:>12}{}\n", "pinned", format_bytes(plan.pinned_bytes),
+                     plan.pinned_bytes > 0 ? " of host, as far as the limit of locked memory allows"
+                                           : " (no page is locked)");
   out += tier_row("nvme", plan.nvme_bytes, plan.budgets.nvme);
   const double parameters = static_cast<double>(plan.model->parameters());
   out += fmt::format(
@@ -104,6 +107,7 @@ std::string explain_json(const Plan& plan, int ranks) {
   json["fits"] = true;
   json["peak_bytes"] = {
       {"device", plan.device_bytes}, {"host", plan.host_bytes}, {"nvme", plan.nvme_bytes}};
+  json["pinned_bytes"] = plan.pinned_bytes;
   json["peak_by_class"] = {{"device", plan.programs.at_peak[static_cast<int>(Arena::kDevice)]},
                            {"host", plan.programs.at_peak[static_cast<int>(Arena::kHost)]}};
   json["peak_by_class"]["host"]["runtime base"] = plan.budgets.host_base;

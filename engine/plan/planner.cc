@@ -460,6 +460,8 @@ Plan make_plan(const PlanRequest& request) {
   plan.device_bytes = best.device;
   plan.host_arena_bytes = plan.programs.peak[static_cast<int>(Arena::kHost)];
   plan.host_bytes = best.host;
+  // Without extents there is no I/O that would gain by it.
+  if (request.pin && !plan.programs.extents.empty()) plan.pinned_bytes = plan.host_arena_bytes;
   plan.nvme_bytes = best.nvme;
   plan.rejected = std::move(search.rejected);
   int spilled = 0;

@@ -47,6 +47,7 @@ struct PlanRequest {
   int slots = 2;
   bool clips = false;         // the norm may clip, so that early updates are speculation
   bool early_updates = true;  // allowed
+  bool pin = false;           // the host arena's pages are to be locked for I/O
 };
 
 struct Rejected {
@@ -65,8 +66,9 @@ struct Plan {
   Budgets budgets;
   Bytes device_bytes = 0;  // arenas of exact size
   Bytes host_arena_bytes = 0;
-  Bytes host_bytes = 0;  // base + arenas that are host memory
-  Bytes nvme_bytes = 0;  // extents with their slots
+  Bytes host_bytes = 0;    // base + arenas that are host memory
+  Bytes pinned_bytes = 0;  // of the host arena: locked pages, as far as the run is allowed to
+  Bytes nvme_bytes = 0;    // extents with their slots
   bool all_on_nvme = false;
   std::vector<Rejected> rejected;
   std::vector<std::string> notes;  // "2 of 14 gradients spill to NVMe: ..."

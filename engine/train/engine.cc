@@ -40,6 +40,7 @@ plan::Plan make_engine_plan(const model::ModelSpec& spec, model::Compute& comput
   request.hardware.stages = probe.seconds;
   request.commit_each_step = false;
   request.slots = 1;
+  request.pin = true;
   request.budgets.host_base = train::host_base_now(request.model.compute_type);
   const Bytes free = usable_memory() + resident_bytes();
   request.budgets.host = options.host_memory > 0

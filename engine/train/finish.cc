@@ -123,6 +123,7 @@ observe::Summary make_summary(const config::RunConfig& config, const plan::Plan&
   summary.host.by_class["runtime base"] = plan.budgets.host_base;
   if (plan.budgets.device_in_host) summary.host.by_class["device arena"] = plan.device_bytes;
   summary.process = {plan.host_bytes, peak_resident_bytes(), plan.budgets.host, {}};
+  summary.pinned = {plan.pinned_bytes, session.tiers().pinned_bytes(), 0, {}};
   summary.nvme = {plan.nvme_bytes, session.tiers().nvme_bytes(), plan.budgets.nvme, {}};
   const double parameter_steps =
       static_cast<double>(plan.model->parameters()) *

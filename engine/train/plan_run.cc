@@ -275,6 +275,14 @@ std::optional<nvme::StoreOptions> store_options(const config::RunConfig& config,
   return options;
 }
 
+bool pins_memory(const config::RunConfig& config) {
+  const auto store = store_options(config, "zinf");
+  const nvme::EngineKind kind = store ? store->engine : nvme::EngineKind::kAuto;
+  return config.memory.pin &&
+         (kind == nvme::EngineKind::kAuto || kind == nvme::EngineKind::kIoUring) &&
+         nvme::why_unavailable(nvme::EngineKind::kIoUring, 1).empty();
+}
+
 nvme::StoreOptions engine_store(const std::string& folder) {
   static std::atomic<int> count{0};
   nvme::StoreOptions options;
@@ -363,6 +371,7 @@ plan::PlanRequest plan_request(const config::RunConfig& config, const ModelInput
   request.overlap = config.step.overlap;
   request.slots = static_cast<int>(config.checkpoint.slots);
   request.clips = config.gradient_clipping > 0;
+  request.pin = pins_memory(config);
   request.early_updates = config.step.speculate != config::Speculate::kNever;
   // Each step where that costs nothing but a sync: see contract. Anything rarer commits drained, by
   // the step loop.

@@ -52,6 +52,8 @@ plan::Budgets budgets(const config::RunConfig& config, Bytes host_base);
 // Empty when the config names no drive.
 std::optional<nvme::StoreOptions> store_options(const config::RunConfig& config,
                                                 const std::string& area);
+// Whether the run will lock its I/O buffers: asked for, and by an engine that can.
+bool pins_memory(const config::RunConfig& config);
 // For an Engine: an area of this process's own in `folder`.
 nvme::StoreOptions engine_store(const std::string& folder);
 plan::Pins pins(const config::RunConfig& config);

@@ -308,6 +308,7 @@ class TrainingRun {
     parts.open_mode =
         resume_ && (there || !kept_) ? nvme::OpenMode::kReopen : nvme::OpenMode::kReplace;
     parts.verify = config_.io.verify;
+    parts.pin = config_.memory.pin;
     parts.trainer.max_norm = config_.gradient_clipping;
     parts.trainer.seed = static_cast<std::uint64_t>(config_.train.seed);
     parts.trainer.slots = plan_.input.settings.slots;

@@ -1,5 +1,6 @@
 """Field cases of the NVMe swap area, end to end: odd sizes, full disks, blocked io_uring, bad directories."""
 import errno
+import json
 import os
 import pathlib
 import re
@@ -159,6 +160,25 @@ class BlockedKernelFeatures(field_case.RunCase):
             warnings = [line for line in self.log.splitlines() if " warning " in line and "lock" in line]
             self.assertEqual(len(warnings), 1, self.log)
             self.assertRegex(warnings[0], rf"(iB of I/O buffers can't be registered|io_uring is unavailable) .*is {limit // KIB} KiB")
+
+    def test_pin_memory_false_pins_nothing(self):
+        """BR-005: the plan tells pinned bytes; false really means none, so that not even a limit of 0 is noticed."""
+        sections = z.mlp_sections(self.workspace, steps=3)
+        pinned = self.trained(sections, *sets(ON_NVME))
+        bytes_of = pinned["peak_bytes"]["pinned"]
+        self.assertGreater(bytes_of["predicted"], 0)
+        self.assertIn(bytes_of["measured"], (0, bytes_of["predicted"]))  # 0 where the machine's own limit is too small
+        sections["zero_optimization"] = {"stage": 3, "offload_optimizer": {"device": "nvme", "pin_memory": False}}
+        without = self.trained(sections, *sets(ON_NVME), preexec_fn=without_memory_lock(64 * KIB))
+        self.assertEqual(without["peak_bytes"]["pinned"], {"predicted": 0, "measured": 0, "budget": 0, "by_class": {}})
+        self.assertNotIn("registered", self.log)
+        self.assertIn("read as memory.pin: false", self.log)
+        self.assertEqual(without["state_hash"], pinned["state_hash"])
+        config = self.workspace.config("plan", **sections)
+        for more, expected in (([], 0), (sets("memory.pin=true"), bytes_of["predicted"])):
+            code, out, err = z.run("plan", config, "--json", *sets(ON_NVME), *more)
+            self.assertEqual(code, 0, err)
+            self.assertEqual(json.loads(out)["pinned_bytes"] > 0, expected > 0)
 
     def test_blocked_io_uring(self):
         """BR-006: seccomp returns EPERM or ENOSYS: auto goes on with another engine, same bits, and says so."""

@@ -40,6 +40,38 @@ std::string all_notes(const LoadResult& result) {
   return out;
 }
 
+// Field case 005: one `false` is enough, and the key of the higher level wins.
+TEST(DeepSpeed, PinMemoryFalsePinsNothing) {
+  const auto zero = [](const std::string& part) {
+    return "{\"zero_optimization\": {" + part + "}}";
+  };
+  EXPECT_TRUE(load_of("{}").config.memory.pin);
+  const std::string yes = R"("offload_optimizer": {"device": "cpu", "pin_memory": true})";
+  EXPECT_TRUE(load_of(zero(yes)).config.memory.pin);
+  for (const std::string part : {R"("offload_optimizer": {"device": "cpu", "pin_memory": false})",
+                                 R"("offload_param": {"device": "cpu", "pin_memory": false})",
+                                 R"("cpu_offload_use_pin_memory": false)"}) {
+    const LoadResult result = load_of(zero(part));
+    EXPECT_FALSE(result.config.memory.pin) << part;
+    EXPECT_EQ(count(result, "read as memory.pin: false"), 1) << all_notes(result);
+    const LoadResult own = load_of(zero(part), {"memory.pin=true"});
+    EXPECT_TRUE(own.config.memory.pin) << part;
+    EXPECT_EQ(count(own, "(memory.pin at --set"), 1) << all_notes(own);
+  }
+  const std::string no = R"("offload_param": {"device": "cpu", "pin_memory": false})";
+  EXPECT_FALSE(load_of(zero(yes + ", " + no)).config.memory.pin);
+  EXPECT_FALSE(
+      load_of(R"({"memory": {"pin": true}})", {"zero_optimization.offload_param.pin_memory=false"})
+          .config.memory.pin);
+  const std::string both =
+      failure(R"({"memory": {"pin": true}, "zero_optimization": {)" + no + "}}");
+  EXPECT_NE(both.find("offload_param.pin_memory = false contradicts memory.pin = true"),
+            std::string::npos)
+      << both;
+  EXPECT_NE(failure(zero(R"("offload_param": {"pin_memory": 3})")).find("pin_memory"),
+            std::string::npos);
+}
+
 TEST(DeepSpeed, Stage2WithBuckets) {
   const LoadResult result = load("tests/config/data/ds_stage2.json");
   const RunConfig& config = result.config;

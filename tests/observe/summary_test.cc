@@ -30,6 +30,7 @@ Summary sample() {
   s.device = {
       400 * kMiB, 384 * kMiB, 512 * kMiB, {{"workspace", 256 * kMiB}, {"weights", 144 * kMiB}}};
   s.host = {kGiB, kGiB, 2 * kGiB, {}};
+  s.pinned = {64 * kMiB, 64 * kMiB, 0, {}};
   s.process = {3 * kGiB, 2 * kGiB, 4 * kGiB, {}};
   s.lanes[Lane::kNvmeRead] = {0.9375, 0.96875, 14, 14, 0.75};
   s.written_bytes = {{"/drive/a", 1'614'180'096 * Bytes{20}}};
@@ -108,6 +109,7 @@ device                 400 MiB     384 MiB     512 MiB        75 %
   weights              144 MiB
   workspace            256 MiB
 host                  1.00 GiB    1.00 GiB    2.00 GiB        50 %
+pinned                64.0 MiB    64.0 MiB           -           -
 nvme                         -           -           -           -
 process               3.00 GiB    2.00 GiB    4.00 GiB        50 %
 

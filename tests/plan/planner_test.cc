@@ -84,6 +84,25 @@ TEST(Planner, PlansStayInsideTheirBudgets) {
   }
 }
 
+// Pinned bytes are part of host, on a line of their own.
+TEST(Planner, TellsWhatWillBePinned) {
+  PlanRequest request = request_for(4, 1 << 18);
+  const Plan plan = make_plan(request);
+  EXPECT_EQ(plan.pinned_bytes, 0u);
+  EXPECT_NE(explain(plan).find("\n  pinned            0 B (no page is locked)\n"),
+            std::string::npos)
+      << explain(plan);
+  request.pin = true;
+  const Plan pinning = make_plan(request);
+  EXPECT_GT(pinning.host_arena_bytes, 0u);
+  EXPECT_EQ(pinning.pinned_bytes, pinning.host_arena_bytes);
+  EXPECT_EQ(pinning.host_bytes, plan.host_bytes);
+  EXPECT_NE(explain_json(pinning).find(str("\"pinned_bytes\": ", pinning.host_arena_bytes)),
+            std::string::npos);
+  EXPECT_NE(explain(pinning).find(format_bytes(pinning.pinned_bytes) + " of host, as far as"),
+            std::string::npos);
+}
+
 // A device that can't hold the head's table gets it in slices; one that can, whole.
 TEST(Planner, ATableThatDoesNotFitComesInSlices) {
   PlanRequest request = request_for(2, 1 << 16);

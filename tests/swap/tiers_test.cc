@@ -5,9 +5,13 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <future>
 
 #include "engine/base/error.h"
+#include "engine/base/str.h"
+#include "nvme/uring_probe.h"
+#include "tests/nvme/test_support.h"
 
 namespace zinf::swap {
 namespace {
@@ -106,6 +110,34 @@ TEST_F(TiersTest, WhatDoesNotFitIsRefusedBeforeAnythingIsMade) {
   tight.device_arena += 1;
   EXPECT_THROW(Tiers{tight}, Error);
   EXPECT_EQ(files(), 0u);
+}
+
+// Locked pages of this process, as the kernel counts them.
+Bytes kernel_pinned() {
+  std::ifstream status("/proc/self/status");
+  Bytes kib = 0;
+  for (std::string name; status >> name;) {
+    if (name == "VmPin:") status >> kib;
+  }
+  return kib * kKiB;
+}
+
+// In children, since what a process has locked is let go some time after a ring's end.
+TEST_F(TiersTest, PinsTheHostArenaOnlyWhereAsked) {
+  TierOptions arena = options();
+  arena.open_mode = nvme::OpenMode::kReplace;
+  const bool can = nvme::why_unavailable(nvme::EngineKind::kIoUring, 1).empty() &&
+                   nvme::registration_refusal(arena.host_arena).empty();
+  for (const bool pin : {true, false}) {
+    arena.pin = pin;
+    EXPECT_EQ(nvme::in_child([&] {
+                Tiers tiers(arena);
+                for (int extent : {0, 1, 2}) write(tiers, extent, 0, 'a', 4096);
+                const std::string bytes = read(tiers, 0, 0, 4096) == 'a' ? "" : "other bytes, ";
+                return bytes + str(tiers.pinned_bytes(), " pinned, locked: ", kernel_pinned() > 0);
+              }),
+              pin && can ? str(arena.host_arena, " pinned, locked: 1") : "0 pinned, locked: 0");
+  }
 }
 
 TEST_F(TiersTest, WithoutADriveASyncIsDoneAtOnce) {
