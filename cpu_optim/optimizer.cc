@@ -148,7 +148,8 @@ class RangeUpdate {
       const StatePages& state = pages_->state[s];
       if (!state.sum_before && !state.sum_after) continue;
       const Bytes quanta = state.page_bytes / states_[s].quantum_bytes;
-      streamed_[s] = state.page_bytes % states_[s].quantum_bytes == 0 &&
+      streamed_[s] = PageStream::can_sum(state) &&
+                     state.page_bytes % states_[s].quantum_bytes == 0 &&
                      (quanta * kQuantum) % kTile == 0 && state.offset % state.page_bytes == 0;
       if (streamed_[s]) unit = std::lcm(unit, static_cast<std::int64_t>(quanta) * kQuantum);
     }
@@ -183,17 +184,15 @@ class RangeUpdate {
       if (!streamed_[s]) continue;
       StatePages& state = pages_->state[s];
       const Bytes position = states_[s].bytes(begin);
-      if (state.sum_before) streams.before[s] = PageStream(state, position, state.before);
-      if (state.sum_after) streams.after[s] = PageStream(state, position, state.after);
+      const std::byte* data = states_[s].data;
+      if (state.sum_before) streams.before[s] = PageStream(state, data, position, state.before);
+      if (state.sum_after) streams.after[s] = PageStream(state, data, position, state.after);
     }
     run(begin, end, &streams);
     if (end < elements_) return;
     for (std::size_t s = 0; s < count_; ++s) {  // what pads the end
-      const Bytes used = states_[s].bytes(elements_);
-      if (streams.before[s].active())
-        streams.before[s].feed(states_[s].data + used, pages_->state[s].bytes - used);
-      if (streams.after[s].active())
-        streams.after[s].feed(states_[s].data + used, pages_->state[s].bytes - used);
+      if (streams.before[s].active()) streams.before[s].before_update(pages_->state[s].bytes);
+      if (streams.after[s].active()) streams.after[s].after_update(pages_->state[s].bytes);
     }
   }
 
@@ -202,10 +201,15 @@ class RangeUpdate {
     std::array<PageStream, kMaxStates> before, after;
   };
 
-  void feed(std::array<PageStream, kMaxStates>& streams, std::int64_t i,
-            std::int64_t elements) const {
+  // Up to this element.
+  void sum_before(Streams& streams, std::int64_t end) const {
     for (std::size_t s = 0; s < count_; ++s) {
-      if (streams[s].active()) streams[s].feed(states_[s].at(i), states_[s].bytes(elements));
+      if (streams.before[s].active()) streams.before[s].before_update(states_[s].bytes(end));
+    }
+  }
+  void sum_after(Streams& streams, std::int64_t end) const {
+    for (std::size_t s = 0; s < count_; ++s) {
+      if (streams.after[s].active()) streams.after[s].after_update(states_[s].bytes(end));
     }
   }
 
@@ -223,13 +227,13 @@ class RangeUpdate {
       const std::int64_t lane = place % kQuantum;
       const bool whole = lane == 0 && limit >= kQuantum;
       limit = whole ? limit - limit % kQuantum : std::min(limit, kQuantum - lane);
-      if (streams != nullptr) feed(streams->before, i, limit);
+      if (streams != nullptr) sum_before(*streams, i + limit);
       if (whole) {
         run_whole(states_, gradient_.values(i, limit, room, widen_), i, place, limit, c);
       } else {
         run_partial(i, lane, limit, c);
       }
-      if (streams != nullptr) feed(streams->after, i, limit);
+      if (streams != nullptr) sum_after(*streams, i + limit);
       i += limit;
     }
   }

@@ -27,30 +27,50 @@ void sum_pages(Pool& pool, const std::byte* data, const StatePages& state,
   });
 }
 
-PageStream::PageStream(const StatePages& state, Bytes position, std::vector<std::uint64_t>& sums)
-    : place_(state.offset + position),
+PageStream::PageStream(const StatePages& state, const std::byte* data, Bytes position,
+                       std::vector<std::uint64_t>& sums)
+    : data_(data),
+      offset_(state.offset),
+      place_(state.offset + position),
       page_bytes_(state.page_bytes),
       extent_bytes_(state.extent_bytes),
       whole_(whole_pages(state)),
       sums_(sums.data()) {
-  ZINF_CHECK(place_ % page_bytes_ == 0 && sums.size() == whole_.count, "a stream starts at a page");
+  ZINF_CHECK(can_sum(state) && place_ % page_bytes_ == 0 && sums.size() == whole_.count,
+             "a stream starts at a page");
 }
 
-void PageStream::feed(const std::byte* data, Bytes bytes) {
-  while (bytes > 0) {
+bool PageStream::can_sum(const StatePages& state) {
+  return state.page_bytes % BlockHasher::kBlock == 0;
+}
+
+void PageStream::advance(Bytes end, bool whole_blocks) {
+  constexpr Bytes kBlock = BlockHasher::kBlock;
+  end += offset_;
+  while (place_ < end) {
     const Bytes page = place_ / page_bytes_;
-    const Bytes end = std::min((page + 1) * page_bytes_, extent_bytes_);
-    const Bytes part = std::min(bytes, end - place_);
-    if (page - whole_.first < whole_.count) {
-      hasher_.update(data, part);
-      if (place_ + part == end) {
-        sums_[page - whole_.first] = hasher_.digest();
-        hasher_.reset();
-      }
+    if (page - whole_.first >= whole_.count) return;
+    const Bytes page_end = std::min((page + 1) * page_bytes_, extent_bytes_);
+    const std::byte* data = data_ + (place_ - offset_);
+    const Bytes left = page_end - place_;
+    if (left % kBlock != 0) {  // the extent's short last page
+      if (!whole_blocks && end < page_end) return;
+      sums_[page - whole_.first] = xxh3_64(data, left);
+      place_ = page_end;
+      continue;
     }
-    place_ += part;
-    data += part;
-    bytes -= part;
+    const Bytes bytes = std::min(end - place_, left);
+    const Bytes blocks = (bytes + (whole_blocks ? kBlock - 1 : 0)) / kBlock;
+    if (blocks * kBlock < left) {
+      hasher_.update(data, blocks);
+      place_ += blocks * kBlock;
+      return;
+    }
+    hasher_.update(data, blocks - 1);
+    const Bytes page_length = page_end - page * page_bytes_;
+    sums_[page - whole_.first] = hasher_.finish(data + (blocks - 1) * kBlock, page_length);
+    hasher_.reset();
+    place_ = page_end;
   }
 }
 

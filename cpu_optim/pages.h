@@ -42,20 +42,32 @@ WholePages whole_pages(const StatePages& state);
 void sum_pages(Pool& pool, const std::byte* data, const StatePages& state,
                std::vector<std::uint64_t>& sums);
 
-// Sums the pages of one state over bytes that come in order. Starts at a page border.
+// Sums the pages of one state in passing, in blocks of the hash: those that the update is about to
+// change, or those that it has left behind. Nothing is copied: the one takes the block that the
+// update's next bytes begin in whole, the other waits for a block to be complete.
 class PageStream {
  public:
   PageStream() = default;
-  // position: of the first byte to come, in the range.
-  PageStream(const StatePages& state, Bytes position, std::vector<std::uint64_t>& sums);
-  void feed(const std::byte* data, Bytes bytes);
+  // data: of the range. position: in the range, of the first byte to come, at a page border.
+  PageStream(const StatePages& state, const std::byte* data, Bytes position,
+             std::vector<std::uint64_t>& sums);
+  // Pages are a multiple of the hash's blocks.
+  static bool can_sum(const StatePages& state);
+  // Takes what the range has before this position, up to a block more.
+  void before_update(Bytes end) { advance(end, true); }
+  // Takes what the range has before this position, up to a block less.
+  void after_update(Bytes end) { advance(end, false); }
   bool active() const { return sums_ != nullptr; }
 
  private:
-  Bytes place_ = 0, page_bytes_ = 0, extent_bytes_ = 0;
+  void advance(Bytes end, bool whole_blocks);
+
+  const std::byte* data_ = nullptr;  // of the range
+  Bytes offset_ = 0, place_ = 0;     // in the extent: of the range, of what comes next
+  Bytes page_bytes_ = 0, extent_bytes_ = 0;
   WholePages whole_;
   std::uint64_t* sums_ = nullptr;
-  PartsHasher hasher_;
+  BlockHasher hasher_;
 };
 
 }  // namespace zinf::optim

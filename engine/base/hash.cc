@@ -29,14 +29,16 @@ std::uint64_t xxh3_64(const void* data, std::size_t bytes, std::uint64_t seed) {
   return seed == 0 ? kernels().one_shot(data, bytes) : XXH3_64bits_withSeed(data, bytes, seed);
 }
 
-void PartsHasher::reset() {
-  static_assert(sizeof state_ >= kHashStateBytes);
-  kernels().reset(state_);
+void BlockHasher::reset() {
+  static_assert(sizeof lanes_ == kHashLanes * sizeof lanes_[0]);
+  kernels().reset(lanes_);
 }
-void PartsHasher::update(const void* data, std::size_t bytes) {
-  kernels().update(state_, data, bytes);
+void BlockHasher::update(const void* data, std::size_t blocks) {
+  kernels().update(lanes_, data, blocks);
 }
-std::uint64_t PartsHasher::digest() const { return kernels().digest(state_); }
+std::uint64_t BlockHasher::finish(const void* last_block, std::uint64_t bytes) const {
+  return kernels().finish(lanes_, last_block, bytes);
+}
 
 struct Hasher::State {
   XXH3_state_t* xxh = XXH3_createState();

@@ -6,14 +6,15 @@
 
 namespace zinf {
 
+constexpr int kHashLanes = 8;
+
 struct HashKernels {
   std::uint64_t (*one_shot)(const void* data, std::size_t bytes);
-  void (*reset)(void* state);
-  void (*update)(void* state, const void* data, std::size_t bytes);
-  std::uint64_t (*digest)(const void* state);
+  // BlockHasher's parts.
+  void (*reset)(std::uint64_t* lanes);
+  void (*update)(std::uint64_t* lanes, const void* data, std::size_t blocks);
+  std::uint64_t (*finish)(const std::uint64_t* lanes, const void* last_block, std::uint64_t bytes);
 };
-
-constexpr std::size_t kHashStateBytes = 576;
 
 const HashKernels& plain_hash_kernels();
 #if defined(__x86_64__)
