@@ -29,15 +29,20 @@ void sum_pages(Pool& pool, const std::byte* data, const StatePages& state,
 
 PageStream::PageStream(const StatePages& state, const std::byte* data, Bytes position,
                        std::vector<std::uint64_t>& sums)
-    : data_(data),
-      offset_(state.offset),
-      place_(state.offset + position),
-      page_bytes_(state.page_bytes),
-      extent_bytes_(state.extent_bytes),
-      whole_(whole_pages(state)),
-      sums_(sums.data()) {
-  ZINF_CHECK(can_sum(state) && place_ % page_bytes_ == 0 && sums.size() == whole_.count,
+    : data_(data + position), place_(position), page_bytes_(state.page_bytes), sums_(sums.data()) {
+  const WholePages whole = whole_pages(state);
+  const Bytes page = (state.offset + position) / page_bytes_;
+  ZINF_CHECK(can_sum(state) && (state.offset + position) % page_bytes_ == 0 &&
+                 sums.size() == whole.count && page >= whole.first,
              "a stream starts at a page");
+  sums_ += page - whole.first;
+  range_end_ =
+      std::min((whole.first + whole.count) * page_bytes_, state.extent_bytes) - state.offset;
+  start_page();
+}
+
+void PageStream::start_page() {
+  page_left_ = page_length_ = place_ < range_end_ ? std::min(page_bytes_, range_end_ - place_) : 0;
 }
 
 bool PageStream::can_sum(const StatePages& state) {
@@ -46,31 +51,29 @@ bool PageStream::can_sum(const StatePages& state) {
 
 void PageStream::advance(Bytes end, bool whole_blocks) {
   constexpr Bytes kBlock = BlockHasher::kBlock;
-  end += offset_;
-  while (place_ < end) {
-    const Bytes page = place_ / page_bytes_;
-    if (page - whole_.first >= whole_.count) return;
-    const Bytes page_end = std::min((page + 1) * page_bytes_, extent_bytes_);
-    const std::byte* data = data_ + (place_ - offset_);
-    const Bytes left = page_end - place_;
-    if (left % kBlock != 0) {  // the extent's short last page
-      if (!whole_blocks && end < page_end) return;
-      sums_[page - whole_.first] = xxh3_64(data, left);
-      place_ = page_end;
-      continue;
+  while (place_ < end && page_left_ > 0) {
+    Bytes bytes = std::min(end - place_, page_left_);
+    if (page_length_ % kBlock != 0) {  // the extent's short last page
+      if (!whole_blocks && bytes < page_left_) return;
+      bytes = page_left_;
+      *sums_ = xxh3_64(data_, bytes);
+    } else {
+      const Bytes blocks = (bytes + (whole_blocks ? kBlock - 1 : 0)) / kBlock;
+      bytes = blocks * kBlock;
+      if (bytes == page_left_) {
+        hasher_.update(data_, blocks - 1);
+        *sums_ = hasher_.finish(data_ + bytes - kBlock, page_length_);
+        hasher_.reset();
+      } else {
+        hasher_.update(data_, blocks);
+      }
     }
-    const Bytes bytes = std::min(end - place_, left);
-    const Bytes blocks = (bytes + (whole_blocks ? kBlock - 1 : 0)) / kBlock;
-    if (blocks * kBlock < left) {
-      hasher_.update(data, blocks);
-      place_ += blocks * kBlock;
-      return;
-    }
-    hasher_.update(data, blocks - 1);
-    const Bytes page_length = page_end - page * page_bytes_;
-    sums_[page - whole_.first] = hasher_.finish(data + (blocks - 1) * kBlock, page_length);
-    hasher_.reset();
-    place_ = page_end;
+    data_ += bytes;
+    place_ += bytes;
+    page_left_ -= bytes;
+    if (page_left_ > 0) return;
+    ++sums_;
+    start_page();
   }
 }
 

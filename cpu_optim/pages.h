@@ -61,12 +61,13 @@ class PageStream {
 
  private:
   void advance(Bytes end, bool whole_blocks);
+  void start_page();
 
-  const std::byte* data_ = nullptr;  // of the range
-  Bytes offset_ = 0, place_ = 0;     // in the extent: of the range, of what comes next
-  Bytes page_bytes_ = 0, extent_bytes_ = 0;
-  WholePages whole_;
-  std::uint64_t* sums_ = nullptr;
+  const std::byte* data_ = nullptr;  // what comes next
+  Bytes place_ = 0, range_end_ = 0;  // of it, and the end of the whole pages: in the range
+  Bytes page_left_ = 0, page_length_ = 0;
+  Bytes page_bytes_ = 0;
+  std::uint64_t* sums_ = nullptr;  // of the page under way
   BlockHasher hasher_;
 };
 

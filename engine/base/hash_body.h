@@ -15,9 +15,9 @@ namespace zinf {
 namespace {
 
 // The library's streaming state is made for parts of any size: it copies, and keeps its lanes in
-// memory. Whole blocks need neither. What follows is xxh3's loop over long input, which adds to each
-// lane the product of the halves of a keyed word, and the plain word to its neighbour: the latter in
-// sums of their own, which change places once a block instead of once a stripe.
+// memory. Whole blocks need neither. What follows is xxh3's loop over long input, which adds to
+// each lane the product of the halves of a keyed word, and the plain word to its neighbour: the
+// latter in sums of their own, which change places once a block instead of once a stripe.
 constexpr int kStripe = XXH_STRIPE_LEN;
 constexpr int kSecretBytes = XXH_SECRET_DEFAULT_SIZE;
 constexpr int kKeyStep = XXH_SECRET_CONSUME_RATE;

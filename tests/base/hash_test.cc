@@ -68,7 +68,7 @@ TEST(Hash, BlocksInPartsGiveTheWholesValue) {
         set->reset(lanes);
         set->update(lanes, data, blocks - 1);
         EXPECT_EQ(set->finish(lanes, data + (blocks - 1) * kBlock, blocks * kBlock), expected)
-            << blocks ;
+            << blocks;
       }
     }
   }
