@@ -19,24 +19,24 @@ template <class Work>
   work(PairNumber<3>());
 }
 
-// A block between the two passes over it: its new moments in fp32, and what encodes them.
+// A block between the two passes over it: its new moments in fp32, the random bits of its elements
+// (both passes round), and what encodes it.
 template <class V>
 struct OpenBlock {
   unsigned char *first, *second;
-  std::uint64_t key;
   typename V::F first_encoder;
   typename UnsignedBlock<V>::Encoder second_encoder;
   alignas(64) float firsts[kQuantum], seconds[kQuantum];
+  alignas(64) std::uint32_t random[kQuantum];
 };
 
 template <class V, bool kFirst, bool kSecond>
 void close_block(const OpenBlock<V>& block) {
-  const RandomBits<V> random(block.key);
   for (std::int64_t lane = 0; lane < kInt8Stride; lane += 2 * V::kWidth) {
     Bits<V> first[kInt8Pairs], second[kInt8Pairs];
     for (int k = 0; k < kInt8Pairs; ++k) {
       const std::int64_t i = lane + k * kInt8Stride;
-      const Bits<V> bits = random.template at<EvenOdd<V>>(i);
+      const Bits<V> bits = {V::iload(block.random + i), V::iload(block.random + i + V::kWidth)};
       if constexpr (kFirst) {
         const Floats<V> x = InOrder<V>::load(block.firsts + i);
         first[k] = {SignedBlock<V>::encode(x.a, block.first_encoder, bits.a),
@@ -82,8 +82,7 @@ void update_int8_kernel(const UpdateArgs& args) {
     OpenBlock<V>& block = blocks[q % 2];
     block.first = first_block;
     block.second = second_block;
-    block.key = a.keys[q];
-    const RandomBits<V> random(block.key);
+    const RandomBits<V> random(a.keys[q]);
     SignedBlock<V> first_range;
     UnsignedBlock<V> second_range;
     typename SignedBlock<V>::Decoder first_decoder{};
@@ -118,7 +117,10 @@ void update_int8_kernel(const UpdateArgs& args) {
         }
         algorithm.step(w.a, first.a, second.a, V::mul(g.a, factor));
         algorithm.step(w.b, first.b, second.b, V::mul(g.b, factor));
-        weight.store(a, begin + i, w, random.template at<L>(i));
+        const Bits<V> bits = random.template at<L>(i);
+        V::istore(block.random + i, bits.a);
+        V::istore(block.random + i + V::kWidth, bits.b);
+        weight.store(a, begin + i, w, bits);
         if constexpr (A::kFirst) {
           first_range.see(first.a);
           first_range.see(first.b);

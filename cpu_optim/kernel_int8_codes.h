@@ -152,8 +152,7 @@ struct UnsignedBlock {
     const I code = shifted<V, 15 - 8 * k>(codes);
     const I z = V::select(0x007F8000u, code, V::iset(0x3F800000u));
     const I above = V::truncate(V::fms(V::from_bits(z), d.steps, d.offset));
-    return V::from_bits(
-        V::template zero_where_no_bits<0xFFu << 8 * k>(V::iadd(above, d.low), codes));
+    return V::from_bits(V::template add_where_bits<0xFFu << 8 * k>(above, d.low, codes));
   }
 
   F most = V::set(0.0f), least = V::set(kLargest);
@@ -194,7 +193,7 @@ struct UnsignedBlock {
     const F above = V::to_float(V::isub(V::bits(raised), V::bits(e.low)));
     // The ulp of 1024 is 2^-13; codes start at 1.
     const F code = V::fma(above, e.inverse, V::set(1025.0f));
-    return V::zero_where_zero(V::iadd(V::bits(code), V::template shr<19>(random)), x);
+    return V::add_where_nonzero(V::bits(code), V::template shr<19>(random), x);
   }
   static I pack(I c0, I c1, I c2, I c3) {
     const I low = V::select(0xFF00u, V::template shr<5>(c1), V::template shr<13>(c0));

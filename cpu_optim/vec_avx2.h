@@ -44,13 +44,15 @@ struct Avx2 {
   }
   static F sign(F x) { return {sign8(x.a), sign8(x.b)}; }
   static F with_sign(F x, F y) { return {with_sign8(x.a, y.a), with_sign8(x.b, y.b)}; }
-  static I zero_where_zero(I x, F y) { return iand(x, bits({nonzero8(y.a), nonzero8(y.b)})); }
+  static I add_where_nonzero(I x, I y, F z) {
+    return iand(iadd(x, y), bits({nonzero8(z.a), nonzero8(z.b)}));
+  }
   template <std::uint32_t kBits>
-  static I zero_where_no_bits(I x, I y) {
-    const I found = iand(y, iset(kBits));
+  static I add_where_bits(I x, I y, I z) {
+    const I sum = iadd(x, y), found = iand(z, iset(kBits));
     const __m256i zero = _mm256_setzero_si256();
-    return {_mm256_andnot_si256(_mm256_cmpeq_epi32(found.a, zero), x.a),
-            _mm256_andnot_si256(_mm256_cmpeq_epi32(found.b, zero), x.b)};
+    return {_mm256_andnot_si256(_mm256_cmpeq_epi32(found.a, zero), sum.a),
+            _mm256_andnot_si256(_mm256_cmpeq_epi32(found.b, zero), sum.b)};
   }
   static F min_of_nonzero(F x, F y) {
     return {_mm256_blendv_ps(x.a, _mm256_min_ps(x.a, y.a), nonzero8(y.a)),

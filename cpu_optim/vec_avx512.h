@@ -33,10 +33,10 @@ struct Avx512 {
     return from_bits(_mm512_maskz_mov_epi32(nonzero(a), one));
   }
   static F with_sign(F a, F b) { return from_bits(select(0x80000000u, bits(b), bits(a))); }
-  static I zero_where_zero(I a, F b) { return _mm512_maskz_mov_epi32(nonzero(b), a); }
+  static I add_where_nonzero(I a, I b, F c) { return _mm512_maskz_add_epi32(nonzero(c), a, b); }
   template <std::uint32_t kBits>
-  static I zero_where_no_bits(I a, I b) {
-    return _mm512_maskz_mov_epi32(_mm512_test_epi32_mask(b, iset(kBits)), a);
+  static I add_where_bits(I a, I b, I c) {
+    return _mm512_maskz_add_epi32(_mm512_test_epi32_mask(c, iset(kBits)), a, b);
   }
   static F min_of_nonzero(F a, F b) { return _mm512_mask_min_ps(a, nonzero(b), a, b); }
   static bool any_nan(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0; }

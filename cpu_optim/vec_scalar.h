@@ -38,12 +38,12 @@ struct Scalar {
   static F with_sign(F a, F b) {
     return std::bit_cast<F>(std::bit_cast<I>(a) | (std::bit_cast<I>(b) & 0x80000000u));
   }
-  // a, but 0 where b is 0.
-  static I zero_where_zero(I a, F b) { return b != 0.0f ? a : 0; }
-  // a, but 0 where none of these bits of b is set.
+  // a + b, but 0 where c is 0.
+  static I add_where_nonzero(I a, I b, F c) { return c != 0.0f ? a + b : 0; }
+  // a + b, but 0 where none of these bits of c is set.
   template <std::uint32_t kBits>
-  static I zero_where_no_bits(I a, I b) {
-    return (b & kBits) != 0 ? a : 0;
+  static I add_where_bits(I a, I b, I c) {
+    return (c & kBits) != 0 ? a + b : 0;
   }
   // The lower of both; a where b is 0.
   static F min_of_nonzero(F a, F b) { return b != 0.0f ? min(a, b) : a; }
