@@ -1,4 +1,5 @@
-"""fp16: DeepSpeed's loss scale, overflows that change nothing, one result wherever the state lives, resume inside a window."""
+"""BR-043 to BR-045, fp16: DeepSpeed's loss scale, overflows that change nothing, one result wherever the state lives, resume inside a window."""
+import struct
 import unittest
 
 import field_case
@@ -121,6 +122,24 @@ class Fp16(field_case.RunCase):
         self.assertIn("at the least loss scale", text)
         self.assertIn("no state was changed by this step", text)
         self.assertIn("bf16", text)
+
+    def test_a_nan_in_the_weight_file_is_named(self):
+        """BR-043: no loss scale helps it, so no step is tried."""
+        self.trained(self.sections(2))
+        folder = self.exported()
+        file, = folder.glob("*.safetensors")
+        tensors = field_case.tensors_of(folder)
+        name = "model.layers.1.mlp.up_proj.weight"
+        kind, shape, data = tensors[name]
+        tensors[name] = (kind, shape, data[:4 * 77] + struct.pack("<f", float("nan")) + data[4 * 78:])
+        field_case.write_tensors(file, tensors)
+        sections = self.sections(4, folder=folder, min_loss_scale=1, hysteresis=1)
+        sections["model"]["init"] = "pretrained"
+        text = self.refused(2, sections)
+        self.assertIn(file.name, text)
+        self.assertRegex(text, rf'tensor "{name}" \(F32\) holds -?nan at element 77 as fp32; weights must be finite')
+        field_case.write_tensors(file, {**tensors, name: (kind, shape, data)})
+        self.trained(sections)
 
     def test_exported_weights_are_the_masters(self):
         """The export is fp32 (or bf16 on request): nothing of fp16 is left in it."""
