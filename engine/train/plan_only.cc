@@ -103,7 +103,8 @@ int plan_only(const config::LoadResult& loaded, const PlanOnlyOptions& options) 
   } else {
     model::set_compute_threads(usable_physical_cores());
     const auto compute = make_torch_compute(model.model);
-    probe = probe_stages(model.model.spec, *compute, shape);
+    probe = probe_stages(model.model.spec, *compute, shape,
+                         budgets(config, host_base_now(model.model.spec.compute_type)).device);
     hardware = measure_hardware(config, optimizer, pool);
   }
   plan::Budgets budget = budgets(config, host_base_now(model.model.spec.compute_type));

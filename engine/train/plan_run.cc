@@ -125,7 +125,8 @@ optim::Hyper optimizer_hyper(const config::RunConfig& config) {
   return hyper;
 }
 
-optim::LossScaleOptions loss_scale_options(const config::RunConfig& config) {
+optim::LossScaler make_loss_scaler(const config::RunConfig& config,
+                                   const std::optional<optim::LossScaleState>& from) {
   optim::LossScaleOptions options;
   options.loss_scale = config.fp16.loss_scale;
   options.initial_scale_power = static_cast<int>(config.fp16.initial_scale_power);
@@ -133,7 +134,7 @@ optim::LossScaleOptions loss_scale_options(const config::RunConfig& config) {
   options.hysteresis = static_cast<int>(config.fp16.hysteresis);
   options.consecutive_hysteresis = config.fp16.consecutive_hysteresis;
   options.min_loss_scale = config.fp16.min_loss_scale;
-  return options;
+  return from ? optim::LossScaler(options, *from) : optim::LossScaler(options);
 }
 
 step::Speculate speculate(const config::RunConfig& config) {
@@ -200,6 +201,23 @@ bool would_fit(const config::RunConfig& config, const ModelInput& model, const B
 }
 
 }  // namespace
+
+void refuse_too_large(const config::RunConfig& config, const ModelInput& model,
+                      const BatchShape& batch, const plan::ShapeClass& shape,
+                      const plan::Budgets& budgets) {
+  const auto plan_with = [&](const StageProbe& probe) {
+    make_plan(plan_request(config, model, batch, shape, probe, plan::Hardware{}, budgets));
+  };
+  StageProbe none;
+  none.workspace.resize(model.model.spec.stages.size());
+  try {
+    plan_with(none);
+  } catch (const Error& error) {
+    // With workspace the numbers are those that a change must reach.
+    if (error.kind() == ErrorKind::kDoesNotFit) plan_with(estimate_stages(model.model.spec, shape));
+    throw;
+  }
+}
 
 BatchShape batch_shape(const config::RunConfig& config, const ModelInput& model,
                        std::int64_t length) {

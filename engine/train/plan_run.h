@@ -25,7 +25,9 @@ optim::Format optimizer_format(const config::RunConfig& config, model::DType com
 // What it is called in zinf-hardware.yaml.
 std::string optimizer_name(const optim::Format& format);
 optim::Hyper optimizer_hyper(const config::RunConfig& config);
-optim::LossScaleOptions loss_scale_options(const config::RunConfig& config);  // fp16
+// fp16. from: where a run goes on.
+optim::LossScaler make_loss_scaler(const config::RunConfig& config,
+                                   const std::optional<optim::LossScaleState>& from);
 // Without clipping an early update is dropped only by a gradient that is not finite.
 step::Speculate speculate(const config::RunConfig& config);
 std::vector<plan::StateLayout> state_layouts(const optim::Format& format);
@@ -45,6 +47,12 @@ std::int64_t row_length(const config::RunConfig& config, const ModelInput& model
 // budgets, by the family's estimates of the workspace; 1 when none does. length: of a row.
 BatchShape batch_shape(const config::RunConfig& config, const ModelInput& model,
                        std::int64_t length);
+
+// Error(kDoesNotFit) for what no measured workspace can make fit. For before the measuring, which
+// takes memory for a stage.
+void refuse_too_large(const config::RunConfig& config, const ModelInput& model,
+                      const BatchShape& batch, const plan::ShapeClass& shape,
+                      const plan::Budgets& budgets);
 
 // Budgets of this machine, or as the config sets them. Error(kUsage) when a drive's folder can't be
 // used.

@@ -75,19 +75,36 @@ std::vector<int> probed_documents(const model::ModelSpec& model, const model::St
   return counts;
 }
 
+// Rows of the head's table that are measured at a time; 0: it can be on the device as a whole.
+std::int64_t rows_of_slice(const model::ModelSpec& model, const model::StageSpec& stage,
+                           Bytes device) {
+  if (stage.table < 0) return 0;
+  const model::PieceSpec& table = model.pieces[stage.pieces[stage.table]];
+  const Bytes per_element = size_of(model.compute_type) + (table.trainable ? sizeof(float) : 0);
+  if (static_cast<Bytes>(table.elements) * per_element <= device) return 0;
+  const std::vector<std::int64_t>& shape = table.tensors[0].shape;
+  return std::min(shape[0], model::head_rows_per_slice(shape[1]));
+}
+
 // The operands of one stage's calls.
 class StageBench {
  public:
-  StageBench(const model::ModelSpec& model, int stage, const plan::ShapeClass& shape)
-      : model_(model), stage_(stage) {
+  // slice_rows: so many of the table's last rows are all that is there of it; 0: the whole table.
+  StageBench(const model::ModelSpec& model, int stage, const plan::ShapeClass& shape,
+             std::int64_t slice_rows)
+      : model_(model), stage_(stage), slice_rows_(slice_rows) {
     const model::StageSpec& spec = model.stages[stage];
     const auto memory = [this](Bytes bytes) {
       memory_.emplace_back(std::max<Bytes>(bytes, 4096), "a probe");
       return memory_.back().data();
     };
-    for (const int p : spec.pieces) {
-      const model::PieceSpec& piece = model.pieces[p];
-      const auto elements = static_cast<Bytes>(piece.elements);
+    for (std::size_t i = 0; i < spec.pieces.size(); ++i) {
+      const model::PieceSpec& piece = model.pieces[spec.pieces[i]];
+      auto elements = static_cast<Bytes>(piece.elements);
+      if (slice_rows > 0 && static_cast<int>(i) == spec.table) {
+        const model::TensorSpec& table = piece.tensors[0];  // padding follows its last row
+        elements -= static_cast<Bytes>((table.shape[0] - slice_rows) * table.shape[1]);
+      }
       std::byte* weights = memory(elements * size_of(model.compute_type));
       fill(weights, elements);
       float* gradients = piece.trainable ? reinterpret_cast<float*>(memory(elements * 4)) : nullptr;
@@ -114,7 +131,7 @@ class StageBench {
           "a probe");
   }
 
-  bool in_slices = false;  // the head's table counts as one slice
+  bool in_slices = false;  // what is there of the head's table counts as its last slice
 
   // Workspace used and the best of two times (the first also pays for page faults and code).
   // kept: bytes for kept activations; backward then reads what the latest kForwardKeep left.
@@ -133,7 +150,10 @@ class StageBench {
     call.outputs = outputs_;
     call.workspace = {workspace_.data(), workspace_.size()};
     if (kept > 0) call.kept = {kept_.data(), kept};
-    if (in_slices) call.slice = {0, model_.vocabulary, {sums_.data(), sums_.size()}};
+    if (in_slices) {
+      const std::int64_t rows = slice_rows_ > 0 ? slice_rows_ : model_.vocabulary;
+      call.slice = {model_.vocabulary - rows, rows, {sums_.data(), sums_.size()}};
+    }
     double best = 0;
     Bytes peak = 0;
     // A gradient that is added to may need a temporary where one that is overwritten needs none.
@@ -178,11 +198,54 @@ class StageBench {
 
   const model::ModelSpec& model_;
   int stage_;
+  std::int64_t slice_rows_;
   std::vector<gpu::HostMemory> memory_;
   std::vector<model::PieceOperand> pieces_;
   std::vector<model::ActivationOperand> inputs_, outputs_;
   gpu::HostMemory workspace_, kept_, sums_;
 };
+
+// Calls with what is there of the head's table as its last slice.
+plan::StageSeconds measure_slices(StageBench& bench, model::Compute& compute,
+                                  const data::StepBatch& batch, plan::StageWorkspace& workspace) {
+  compute.begin_step(batch, 1.0, model::kNoDropout);
+  bench.in_slices = true;
+  const Bytes next = bench.measure(compute, model::CallMode::kNextToken).first;
+  const auto [sums, forward] =
+      bench.measure(compute, model::CallMode::kForward);  // backward reads its sums
+  const auto [gradients, backward] = bench.measure(compute, model::CallMode::kBackward);
+  bench.in_slices = false;
+  workspace.slice_forward = std::max({workspace.slice_forward, sums, next});
+  workspace.slice_backward = std::max(workspace.slice_backward, gradients);
+  return {forward, backward, 0, forward};
+}
+
+plan::StageSeconds measure_whole(StageBench& bench, const model::ModelSpec& model,
+                                 const model::StageSpec& stage, model::Compute& compute,
+                                 const data::StepBatch& batch, plan::StageWorkspace& workspace) {
+  compute.begin_step(batch, 1.0, model::kNoDropout);
+  Bytes evaluate = 0;
+  if (model.dropout.any()) evaluate = bench.measure(compute, model::CallMode::kForward).first;
+  if (stage.kind == model::StageKind::kHead && model.vocabulary > 0) {
+    evaluate = std::max(evaluate, bench.measure(compute, model::CallMode::kNextToken).first);
+  }
+  compute.begin_step(batch, 1.0, model::dropout_step_key(0, 0));
+  const auto [forward, forward_seconds] = bench.measure(compute, model::CallMode::kForward);
+  const auto [backward, backward_seconds] = bench.measure(compute, model::CallMode::kBackward);
+  double kept_seconds = 0;
+  if (workspace.kept > 0) {
+    const Bytes keep = bench.measure_keep(compute, workspace.kept);
+    const Bytes kept = workspace.kept;
+    const auto [replay, replay_seconds] = bench.measure(compute, model::CallMode::kBackward, kept);
+    workspace.forward_keep = std::max(workspace.forward_keep, keep);
+    workspace.backward_kept = std::max(workspace.backward_kept, replay);
+    kept_seconds = replay_seconds;
+  }
+  workspace.forward = std::max(workspace.forward, forward);
+  workspace.backward = std::max(workspace.backward, backward);
+  workspace.evaluate = std::max({workspace.evaluate, evaluate, forward});
+  return {forward_seconds, backward_seconds, kept_seconds, forward_seconds};
+}
 
 std::string hex(std::uint64_t value) {
   char text[17];
@@ -227,7 +290,7 @@ void use_tuned_stages(const std::map<std::string, plan::StageSeconds>& tuned,
 }
 
 StageProbe probe_stages(const model::ModelSpec& model, model::Compute& compute,
-                        const plan::ShapeClass& shape) {
+                        const plan::ShapeClass& shape, Bytes device) {
   StageProbe probe;
   std::map<std::vector<std::int64_t>, std::size_t> seen;
   for (std::size_t s = 0; s < model.stages.size(); ++s) {
@@ -240,46 +303,23 @@ StageProbe probe_stages(const model::ModelSpec& model, model::Compute& compute,
       workspace = probe.workspace[known->second];
       seconds = probe.seconds[known->second];
     } else if (stage.kind != model::StageKind::kLookup) {
-      StageBench bench(model, static_cast<int>(s), shape);
-      double kept_seconds = 0;
+      const std::int64_t slice_rows = rows_of_slice(model, stage, device);
+      StageBench bench(model, static_cast<int>(s), shape, slice_rows);
       for (const int documents : probed_documents(model, stage, shape)) {
         const data::StepBatch batch = probe_batch(model, shape, documents);
         bench.repeats = documents == 1 ? 2 : 1;  // only one document's time counts
-        compute.begin_step(batch, 1.0, model::kNoDropout);
-        Bytes evaluate = 0;
-        if (model.dropout.any()) evaluate = bench.measure(compute, model::CallMode::kForward).first;
-        compute.begin_step(batch, 1.0, model::dropout_step_key(0, 0));
-        const auto [forward, forward_seconds] = bench.measure(compute, model::CallMode::kForward);
-        const auto [backward, backward_seconds] =
-            bench.measure(compute, model::CallMode::kBackward);
-        if (!model.dropout.any()) evaluate = forward;
-        if (stage.kind == model::StageKind::kHead && model.vocabulary > 0) {
-          evaluate = std::max(evaluate, bench.measure(compute, model::CallMode::kNextToken).first);
+        if (stage.table >= 0) seconds = measure_slices(bench, compute, batch, workspace);
+        if (slice_rows == 0) {
+          seconds = measure_whole(bench, model, stage, compute, batch, workspace);
+        } else {
+          const double slices =
+              static_cast<double>(model.vocabulary) / static_cast<double>(slice_rows);
+          for (double* of_slice : {&seconds.forward, &seconds.backward, &seconds.evaluate})
+            *of_slice *= slices;
+          workspace.forward = workspace.evaluate =
+              stage.forward_workspace.bytes(shape.rows, shape.length);
+          workspace.backward = stage.backward_workspace.bytes(shape.rows, shape.length);
         }
-        if (stage.table >= 0) {
-          bench.in_slices = true;
-          const Bytes sums = bench.measure(compute, model::CallMode::kForward).first;
-          const Bytes next = bench.measure(compute, model::CallMode::kNextToken).first;
-          workspace.slice_forward = std::max({workspace.slice_forward, sums, next});
-          bench.measure(compute, model::CallMode::kForward);  // the sums of this batch
-          workspace.slice_backward = std::max(
-              workspace.slice_backward, bench.measure(compute, model::CallMode::kBackward).first);
-          bench.in_slices = false;
-        }
-        if (workspace.kept > 0) {
-          const Bytes keep = bench.measure_keep(compute, workspace.kept);
-          const Bytes kept = workspace.kept;
-          const auto [replay, replay_seconds] =
-              bench.measure(compute, model::CallMode::kBackward, kept);
-          workspace.forward_keep = std::max(workspace.forward_keep, keep);
-          workspace.backward_kept = std::max(workspace.backward_kept, replay);
-          kept_seconds = replay_seconds;
-        }
-        workspace.forward = std::max(workspace.forward, forward);
-        workspace.backward = std::max(workspace.backward, backward);
-        workspace.evaluate = std::max(workspace.evaluate, evaluate);
-        seconds = {forward_seconds, backward_seconds, kept_seconds,
-                   forward_seconds};  // of one document, measured last
       }
     }
     for (Bytes* bytes :

@@ -19,10 +19,11 @@ struct StageProbe {
   std::vector<plan::StageSeconds> seconds;
 };
 
-// Runs each kind of stage once or twice at the given shape on zero weights, in memory that is given
-// back at once. Stages with equal operands are measured once.
+// Runs each kind of stage once or twice at the given shape on constant weights, in memory that is
+// given back at once. Stages with equal operands are measured once. device: of a head's table that
+// does not fit there with its gradients, one slice is measured: no plan has it there as a whole.
 StageProbe probe_stages(const model::ModelSpec& model, model::Compute& compute,
-                        const plan::ShapeClass& shape);
+                        const plan::ShapeClass& shape, Bytes device = ~Bytes{0});
 
 // Names a stage's operands, shape and type: stages of the same name cost the same.
 std::string stage_signature(const model::ModelSpec& model, std::size_t stage,

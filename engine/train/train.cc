@@ -90,13 +90,11 @@ class TrainingRun {
                   name(optimizer_->isa()), " kernels on ", pool_.threads(), " threads"));
     const data::ShapeClass largest = data_.train->shape_classes().front();
     shape_ = {largest.rows, largest.length};
-    const StageProbe probe = probe_stages(model_.model.spec, *compute_, shape_);
-    if (model_.compute_type() == model::DType::kFloat16) {
-      const optim::LossScaleOptions options = loss_scale_options(config_);
-      const bool goes_on = resume_ && resume_->loss_scale;
-      loss_scaler_ =
-          goes_on ? optim::LossScaler(options, *resume_->loss_scale) : optim::LossScaler(options);
-    }
+    const plan::Budgets budget = budgets(config_, host_base_now(model_.model.spec.compute_type));
+    refuse_too_large(config_, model_, batch_, shape_, budget);
+    const StageProbe probe = probe_stages(model_.model.spec, *compute_, shape_, budget.device);
+    if (model_.compute_type() == model::DType::kFloat16)
+      loss_scaler_ = make_loss_scaler(config_, resume_ ? resume_->loss_scale : std::nullopt);
     hardware_ = measure_hardware(config_, *optimizer_, pool_);
     plan_ =
         make_plan(plan_request(config_, model_, batch_, shape_, probe, hardware_,

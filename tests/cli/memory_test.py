@@ -121,16 +121,38 @@ class Caps(field_case.RunCase):
         self.assertLessEqual(process["predicted"], limit)
 
 
-class Exports(field_case.RunCase):
-    def peak(self, *arguments):
-        """Peak resident bytes of a zinf command."""
-        script = ("import resource, subprocess, sys; done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL); "
-                  "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-        done = subprocess.run([sys.executable, "-c", script, z.ZINF, *map(str, arguments)], capture_output=True, text=True, check=True)
-        code, kilobytes = map(int, done.stdout.split())
-        self.assertEqual(code, 0, done.stderr)
-        return kilobytes << 10
+class Start(field_case.RunCase):
+    """What is measured before the plan exists keeps the budgets too."""
 
+    def test_a_table_that_no_plan_has_in_memory(self):
+        folder = z.llama_folder(self.workspace, vocab_size=65536, hidden_size=512, intermediate_size=64, num_hidden_layers=1,
+                                num_attention_heads=4, num_key_value_heads=4)
+        sections = z.llama_sections(self.workspace, steps=1, folder=folder, gradient_accumulation_steps=1)
+        sections["memory"].update(device="48MiB", host="330MiB")
+        summary = self.trained(sections, *sets(ON_NVME))
+        self.assertIn("table in slices", self.log)
+        self.assertGreater(12 * summary["parameters"], 330 * MIB, "weights and gradients of the table would fit")
+        self.assertLessEqual(summary["peak_bytes"]["process"]["measured"], 330 * MIB)
+
+    def test_what_does_not_fit_is_refused_before_it_is_there(self):
+        sections = z.mlp_sections(self.workspace, width=4096, layers=2, steps=1)
+        sections["memory"].update(device="64MiB", host="512MiB")
+        config = self.workspace.config("large", **sections)
+        resident = peak("train", config, "--run-dir", self.workspace.path / "large", code=3)
+        self.assertLess(resident, 512 * MIB)
+
+
+def peak(*arguments, code=0):
+    """Peak resident bytes of a zinf command."""
+    script = ("import resource, subprocess, sys; done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL); "
+              "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+    done = subprocess.run([sys.executable, "-c", script, z.ZINF, *map(str, arguments)], capture_output=True, text=True, check=True)
+    found, kilobytes = map(int, done.stdout.split())
+    assert found == code, done.stderr
+    return kilobytes << 10
+
+
+class Exports(field_case.RunCase):
     def test_export_takes_memory_for_one_piece_of_the_work(self):
         """BR-041: what an export keeps in memory does not grow with the model."""
         peaks, weights = {}, {}
@@ -139,7 +161,7 @@ class Exports(field_case.RunCase):
                                     num_hidden_layers=layers, num_attention_heads=8, num_key_value_heads=8)
             self.trained(z.llama_sections(self.workspace, steps=1, folder=folder), *sets(ON_NVME, "export.at_end=false"))
             to = self.workspace.path / f"exported{layers}"
-            peaks[layers] = self.peak("export", self.folder, to, "--dtype", "fp32")
+            peaks[layers] = peak("export", self.folder, to, "--dtype", "fp32")
             weights[layers] = sum(file.stat().st_size for file in to.glob("*.safetensors"))
         small, large = peaks
         self.assertGreater(weights[large] - weights[small], 100 * MIB)
