@@ -26,9 +26,9 @@ Floats<V> from_bits(const Bits<V>& x) {
   return {V::from_bits(x.a), V::from_bits(x.b)};
 }
 
-// What a kernel will load this many elements later is asked for now: the processor's own
-// prefetchers stop while a tile is computed on, and with many streams run too short ahead.
-// Addresses behind a state's end are harmless.
+// What a kernel will load this many elements later is asked for now. Measured with bf16 moments: an
+// update takes about as long as its memory traffic alone; without, nearer to the sum of traffic and
+// arithmetic. Addresses behind a state's end are harmless.
 constexpr std::int64_t kPrefetchElements = 512;
 constexpr std::int64_t kPrefetchOnlyStream = 2048;  // where nothing but one fp32 range is read
 
