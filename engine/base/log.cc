@@ -27,6 +27,22 @@ std::shared_ptr<spdlog::logger> logger() {
   return instance;
 }
 
+spdlog::level::level_enum spdlog_level(Level level) {
+  switch (level) {
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarning:
+      return spdlog::level::warn;
+    case Level::kError:
+      return spdlog::level::err;
+    case Level::kOff:
+      break;
+  }
+  return spdlog::level::off;
+}
+
 bool first_time(const std::string& text) {
   static std::mutex mutex;
   static std::set<std::string> said;
@@ -36,25 +52,9 @@ bool first_time(const std::string& text) {
 
 }  // namespace
 
-void set_level(Level level) {
-  switch (level) {
-    case Level::kDebug:
-      logger()->set_level(spdlog::level::debug);
-      break;
-    case Level::kInfo:
-      logger()->set_level(spdlog::level::info);
-      break;
-    case Level::kWarning:
-      logger()->set_level(spdlog::level::warn);
-      break;
-    case Level::kError:
-      logger()->set_level(spdlog::level::err);
-      break;
-    case Level::kOff:
-      logger()->set_level(spdlog::level::off);
-      break;
-  }
-}
+void set_level(Level level) { logger()->set_level(spdlog_level(level)); }
+
+bool shows(Level level) { return logger()->should_log(spdlog_level(level)); }
 
 void attach_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);

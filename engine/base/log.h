@@ -11,6 +11,8 @@ namespace zinf::log {
 enum class Level { kDebug, kInfo, kWarning, kError, kOff };
 
 void set_level(Level level);
+// Whether lines of this level are shown.
+bool shows(Level level);
 // Also appends every line to this file from now on; the file is created with mode 0600.
 void attach_file(const std::string& path);
 

@@ -1,6 +1,8 @@
 #include "engine/data/tokenizer_tool.h"
 
 #include <charconv>
+#include <cstdio>
+#include <filesystem>
 
 #include "engine/base/error.h"
 #include "engine/base/str.h"
@@ -25,6 +27,22 @@ std::string ask(const PrepareTool& tool, const char* command, const std::string&
                                        {.input = input, .patience = tool.patience});
   check_child(result, str("tokenizer of ", model_folder));
   return result.output;
+}
+
+// As the tool shows it: position i's target is token i + 1.
+std::string show_ids(std::span<const std::int32_t> of_row, std::span<const std::int32_t> targets) {
+  std::vector<std::int32_t> ids(of_row.begin(), of_row.end());
+  if (!targets.empty() && targets.back() >= 0) ids.push_back(targets.back());
+  std::string text;
+  for (std::size_t begin = 0, end = 0; begin < ids.size(); begin = end) {
+    const auto learnt = [&](std::size_t i) { return i > 0 && targets[i - 1] >= 0; };
+    for (end = begin + 1; end < ids.size() && learnt(end) == learnt(begin);) ++end;
+    char head[48];
+    std::snprintf(head, sizeof head, "%s %5zu tokens  ", learnt(begin) ? "learn" : "read ",
+                  end - begin);
+    text += head + json_list(std::span(ids).subspan(begin, end - begin)) + "\n";
+  }
+  return text;
 }
 
 }  // namespace
@@ -57,9 +75,11 @@ std::string show_sample(const PrepareTool& tool, const std::string& model_folder
   std::size_t length = 0;
   while (length < static_cast<std::size_t>(batch.length) && batch.documents[begin + length] == 0)
     ++length;
+  const std::span ids(batch.ids.data() + begin, length);
+  const std::span targets(batch.targets.data() + begin, length);
+  if (!std::filesystem::exists(model_folder + "/tokenizer.json")) return show_ids(ids, targets);
   return ask(tool, "show", model_folder,
-             str("{\"ids\":", json_list({batch.ids.data() + begin, length}),
-                 ",\"targets\":", json_list({batch.targets.data() + begin, length}), "}"));
+             str("{\"ids\":", json_list(ids), ",\"targets\":", json_list(targets), "}"));
 }
 
 }  // namespace zinf::data

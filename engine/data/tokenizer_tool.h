@@ -20,6 +20,7 @@ std::string decode_ids(const PrepareTool& tool, const std::string& model_folder,
 
 // The first document of a micro-batch's row, one line per run of tokens that is only read or that
 // is learnt, e.g. `learn     3 tokens  "Green.<|im_end|>"`.
+// Where the model's folder has no tokenizer, ids take the text's place.
 std::string show_sample(const PrepareTool& tool, const std::string& model_folder,
                         const MicroBatch& batch, int row);
 

@@ -25,8 +25,8 @@ double median_of(const std::deque<StepRecord>& window, const Value& value) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// The lane whose stalls (or, where nothing was waited for, whose own busy time) grew most over
-// their medians.
+// The lane whose stalls grew most over their medians; where no stall grew by half of what a lane's
+// own busy time did, that lane.
 struct Culprit {
   std::string lane;
   double grew_by = 0;
@@ -45,7 +45,7 @@ Culprit find_culprit(const StepRecord& record, const std::deque<StepRecord>& win
     if (stall_growth > stall.grew_by) stall = {std::string(kLaneNames[i]), stall_growth, true};
     if (busy_growth > busy.grew_by) busy = {std::string(kLaneNames[i]), busy_growth, false};
   }
-  return stall.grew_by > 0 ? stall : busy;
+  return stall.grew_by > 0 && 2 * stall.grew_by >= busy.grew_by ? stall : busy;
 }
 
 std::string slow_step_text(const StepRecord& record, double median, const Culprit& culprit) {

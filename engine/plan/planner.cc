@@ -477,9 +477,11 @@ Plan make_plan(const PlanRequest& request) {
     spilled_bytes += plan.input.gradient_bytes(plan.model->pieces[p].elements);
   }
   if (spilled > 0) {
-    plan.notes.push_back(str(plan.input.rounds_gradients() ? "bf16" : "fp32",
-                             " gradients exceed the host budget: those of ", spilled, " pieces (",
-                             format_bytes(spilled_bytes), ") spill to NVMe"));
+    const bool pinned = request.pins.gradients == Tier::kNvme;
+    plan.notes.push_back(str(plan.input.rounds_gradients() ? "bf16" : "fp32", " gradients ",
+                             pinned ? "are placed on NVMe" : "exceed the host budget",
+                             ": those of ", spilled, " pieces (", format_bytes(spilled_bytes),
+                             pinned ? ")" : ") spill to NVMe"));
   }
   return plan;
 }

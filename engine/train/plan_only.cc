@@ -77,7 +77,7 @@ void print_textbook(double parameters, int ranks) {
 
 int plan_only(const config::LoadResult& loaded, const PlanOnlyOptions& options) {
   const config::RunConfig& config = loaded.config;
-  for (const config::Note& note : loaded.notes) log::info(note.text);
+  say_notes(loaded);
   refuse_unsupported(config);
   const ModelInput model = open_model(config, false);
   const std::int64_t length = row_length(config, model);

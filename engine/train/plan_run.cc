@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iostream>
 #include <limits>
 
 #include "engine/base/error.h"
@@ -13,6 +14,7 @@
 #include "engine/base/machine.h"
 #include "engine/base/str.h"
 #include "engine/config/batch.h"
+#include "engine/config/reference.h"
 #include "engine/train/hardware_file.h"
 #include "engine/train/run_folder.h"
 #include "nvme/directory.h"
@@ -81,6 +83,19 @@ Bytes file_size_limit() {
 }
 
 }  // namespace
+
+void say_notes(const config::LoadResult& loaded) {
+  for (const config::Note& note : loaded.notes) log::info(note.text);
+  for (const std::string& line : config::describe(loaded.config)) {
+    const bool filled_in = line.find(" (auto, ") != std::string::npos;
+    if (filled_in && line.find(" = auto ") == std::string::npos) log::info(line);
+  }
+}
+
+void show_settings(const config::RunConfig& config) {
+  std::cout << "Settings\n";
+  for (const std::string& line : config::describe(config)) std::cout << "  " << line << "\n";
+}
 
 void refuse_unsupported(const config::RunConfig& config) {
   if (config.checkpoint.keep > 1 && config.checkpoint.slots == 1) {

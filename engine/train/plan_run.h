@@ -7,6 +7,7 @@
 
 #include "cpu_optim/loss_scaler.h"
 #include "cpu_optim/optimizer.h"
+#include "engine/config/load.h"
 #include "engine/config/run_config.h"
 #include "engine/data/loader.h"
 #include "engine/plan/planner.h"
@@ -16,6 +17,11 @@
 #include "nvme/store.h"
 
 namespace zinf::train {
+
+// Logs what the config's reading left to say, and what each "auto" stands for.
+void say_notes(const config::LoadResult& loaded);
+// Every value and where it came from, on stdout.
+void show_settings(const config::RunConfig& config);
 
 // Error(kUsage) for settings that do not go together.
 void refuse_unsupported(const config::RunConfig& config);

@@ -62,6 +62,7 @@ class Loop {
   }
 
   LoopResult run() {
+    parts_.session->executor().take_totals();  // of a sample before the first step
     const double start = now_seconds();
     double step_start = start;
     for (std::int64_t step = parts_.first_step + 1; step <= parts_.steps; ++step) {
@@ -117,7 +118,10 @@ class Loop {
         holds_.committed(step);
       }
       if (holds_.failure()) std::rethrow_exception(holds_.failure());
-      if ((evaluate || last) && parts_.sample) parts_.sample(step);
+      if ((evaluate || last) && parts_.sample) {
+        parts_.sample(step);
+        parts_.session->executor().take_totals();  // no part of the next step
+      }
       result_.steps = step;
       result_.final_loss = result.loss;
       if (signal != 0 && !last) {
@@ -141,6 +145,7 @@ class Loop {
     observe::ProgressOptions options = observe::progress_options_for(STDERR_FILENO);
     options.steps = static_cast<std::uint64_t>(parts.steps);
     options.unit = parts.unit;
+    options.quiet = !log::shows(log::Level::kInfo);
     return options;
   }
 

@@ -52,7 +52,7 @@ class TrainingRun {
     if (!options.fresh) find_commit();
     if (options.resume_from) go_back(*options.resume_from);
     log::info(machine_line());
-    for (const config::Note& note : loaded.notes) log::info(note.text);
+    say_notes(loaded);
   }
 
   ~TrainingRun() { set_grace_action({}); }
@@ -103,8 +103,11 @@ class TrainingRun {
 
   void show_plan() const {
     const bool json = options_.dry_run && options_.json;
-    (options_.dry_run ? std::cout : std::cerr)
-        << (json ? plan::explain_json(plan_) : plan::explain(plan_));
+    if (options_.dry_run && !json) show_settings(config_);
+    if (options_.dry_run || log::shows(log::Level::kInfo)) {
+      (options_.dry_run ? std::cout : std::cerr)
+          << (json ? plan::explain_json(plan_) : plan::explain(plan_));
+    }
     if (options_.dry_run && !json) show_first_sample(config_, model_, *data_.train);
   }
 

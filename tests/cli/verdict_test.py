@@ -218,5 +218,25 @@ class DataFiles(field_case.RunCase):
         self.verdict(0, file, "tokens")
 
 
+class Talk(field_case.RunCase):
+    def test_quiet_says_nothing_but_the_result(self):
+        config = self.workspace.config("quiet", **z.mlp_sections(self.workspace, steps=2))
+        code, out, err = z.run("-q", "train", config, "--run-dir", self.workspace.path / "quiet")
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("Finished after 2 steps", out)
+
+    def test_a_dry_run_shows_settings_and_a_sample_without_a_tokenizer(self):
+        """An "auto" is said with what it stands for; ids take the place of text that nothing can decode."""
+        sections = z.llama_sections(self.workspace, gradient_clipping="auto", optimizer={"type": "AdamW", "params": {"lr": "auto"}})
+        config = self.workspace.config("dry", **sections)
+        code, out, err = z.run("train", config, "--run-dir", self.workspace.path / "dry", "--dry-run")
+        self.assertEqual(code, 0, err)
+        for key, value in (("gradient_clipping", "1"), ("optimizer.params.lr", "5e-5")):
+            self.assertRegex(err, rf"info {key} = {value} \(auto, .*:\d+\)")
+        self.assertRegex(out, r"(?m)^  optimizer\.params\.lr = 5e-5 \(auto, ")
+        self.assertRegex(out, r"(?m)^  step\.overlap = true \(default\)")
+        self.assertRegex(out, r"First sample:\nread      1 tokens  \[\d+\]\nlearn +\d+ tokens  \[\d+,")
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -64,6 +64,17 @@ TEST(SlowLane, FallsBackToTheBusierLaneThenToTheBottleneck) {
   EXPECT_NE(named[0].find("bottleneck lane: compute"), std::string::npos) << named[0];
 }
 
+TEST(SlowLane, AnInsignificantStallIsNotTheCause) {
+  SlowLaneDetector detector;
+  for (std::uint64_t step = 1; step <= 3; ++step) detector.observe(step_of(step, 1), {});
+  StepRecord slow = step_of(4, 2);
+  slow.lane_busy[Lane::kOptimizer] = 0.5;
+  slow.stall_seconds[Lane::kCompute] = 1e-6;
+  const auto texts = detector.observe(slow, {});
+  ASSERT_EQ(texts.size(), 1u);
+  EXPECT_NE(texts[0].find("slow lane: optimizer (busy 1.00 s"), std::string::npos) << texts[0];
+}
+
 TEST(SlowLane, TheLimitIs130PercentAndTheThirdStepTheFirstJudged) {
   SlowLaneDetector detector;
   EXPECT_TRUE(detector.observe(step_of(1, 1), {}).empty());
