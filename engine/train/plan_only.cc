@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -30,20 +32,27 @@ GivenDrive parse_drive(const std::string& text) {
   std::stringstream in(text);
   for (std::string part; std::getline(in, part, ',');) parts.push_back(part);
   const auto fail = [&] {
-    throw Error(
-        ErrorKind::kUsage,
-        str("--nvme: expected SIZE,rGBs,wGBs,TBW such as 2TB,6,5,1200TB, found \"", text, "\""));
+    throw Error(ErrorKind::kUsage,
+                str("--nvme: expected SIZE,rGBs,wGBs,TBW such as 2TB,7GBs,5GBs,1200TBW, found \"",
+                    text, "\""));
   };
   if (parts.size() < 3 || parts.size() > 4) fail();
   GivenDrive drive;
   const auto size = parse_bytes(parts[0]);
-  char* end = nullptr;
-  drive.read = std::strtod(parts[1].c_str(), &end) * 1e9;
-  if (!size || *end != 0) fail();
-  drive.write = std::strtod(parts[2].c_str(), &end) * 1e9;
-  if (*end != 0 || drive.read <= 0 || drive.write <= 0) fail();
+  // "7", "7GBs" or "7GB/s".
+  const auto rate = [&](const std::string& part) {
+    char* end = nullptr;
+    const double value = std::strtod(part.c_str(), &end) * 1e9;
+    const std::string_view unit = end;
+    if (value <= 0 || (!unit.empty() && unit != "GBs" && unit != "GB/s")) fail();
+    return value;
+  };
+  drive.read = rate(parts[1]);
+  drive.write = rate(parts[2]);
+  if (!size) fail();
   drive.size = *size;
   if (parts.size() == 4) {
+    if (parts[3].ends_with('W')) parts[3].pop_back();  // "1200TBW"
     const auto endurance = parse_bytes(parts[3]);
     if (!endurance) fail();
     drive.endurance = *endurance;
@@ -79,9 +88,16 @@ int plan_only(const config::LoadResult& loaded, const PlanOnlyOptions& options) 
   const config::RunConfig& config = loaded.config;
   say_notes(loaded);
   refuse_unsupported(config);
+  // A drive that is given need not be here.
+  config::RunConfig here = config;
+  if (!options.nvme.empty()) {
+    std::erase_if(here.memory.nvme, [](const config::NvmeDrive& drive) {
+      return !std::filesystem::exists(drive.path);
+    });
+  }
   const ModelInput model = open_model(config, false);
   const std::int64_t length = row_length(config, model);
-  const BatchShape batch = batch_shape(config, model, length);
+  const BatchShape batch = batch_shape(here, model, length);
   const plan::ShapeClass shape{static_cast<int>(batch.micro), static_cast<int>(length)};
   const optim::Optimizer optimizer(optimizer_format(config, model.compute_type()),
                                    optimizer_hyper(config));
@@ -104,10 +120,10 @@ int plan_only(const config::LoadResult& loaded, const PlanOnlyOptions& options) 
     model::set_compute_threads(usable_physical_cores());
     const auto compute = make_torch_compute(model.model);
     probe = probe_stages(model.model.spec, *compute, shape,
-                         budgets(config, host_base_now(model.model.spec.compute_type)).device);
-    hardware = measure_hardware(config, optimizer, pool);
+                         budgets(here, host_base_now(model.model.spec.compute_type)).device);
+    hardware = measure_hardware(here, optimizer, pool);
   }
-  plan::Budgets budget = budgets(config, host_base_now(model.model.spec.compute_type));
+  plan::Budgets budget = budgets(here, host_base_now(model.model.spec.compute_type));
   if (given_device) {
     const auto gpu = plan::find_gpu(options.gpu);
     budget.device_in_host = false;

@@ -152,6 +152,15 @@ ResumeChanges compare(const checkpoint::Manifest& manifest, const checkpoint::Ma
   return changes;
 }
 
+void check_length(const checkpoint::Manifest& manifest, std::int64_t steps) {
+  if (steps >= manifest.step) return;
+  throw Error(ErrorKind::kUsage,
+              str("train.steps: expected at least the ", manifest.step,
+                  " steps that the run has made, found ", steps),
+              "give more steps, --resume-from STEP to go back to a kept checkpoint, or --fresh to "
+              "start over");
+}
+
 void check_resume(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
                   const config::RunConfig& config, bool allow) {
   check_possible(manifest, now);

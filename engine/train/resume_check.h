@@ -27,6 +27,9 @@ struct ResumeChanges {
 ResumeChanges compare(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
                       const config::RunConfig& config);
 
+// Error(kUsage): a run does not become shorter than it is.
+void check_length(const checkpoint::Manifest& manifest, std::int64_t steps);
+
 // Error(kUsage): what makes going on impossible (another model, format, layout, area, data), or,
 // without `allow`, every difference that changes what is trained. All else is logged.
 void check_resume(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,

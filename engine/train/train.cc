@@ -78,7 +78,7 @@ class TrainingRun {
     data_start_ = data_start(resume_ ? &*resume_ : nullptr, data_, config_);
     if (!steps_)
       steps_ = data_start_ + data_.train->total_steps(config_.train.epochs.value_or(1.0));
-    check_length();
+    if (resume_) check_length(*resume_, *steps_);
     schedule_ = lr_schedule(config_, *steps_);
   }
 
@@ -275,16 +275,6 @@ class TrainingRun {
                 str("no manifest in ", folder_.path(), " reads whole; the state is not touched"),
                 "put a whole manifest back, go on from a kept step (--resume-from), or start over "
                 "(--fresh)");
-  }
-
-  // A run does not become shorter than it is.
-  void check_length() const {
-    if (!resume_ || *steps_ >= resume_->step) return;
-    throw Error(ErrorKind::kUsage,
-                str("train.steps: expected at least the ", resume_->step,
-                    " steps that the run has made, found ", *steps_),
-                "give more steps, --resume-from STEP to go back to a kept checkpoint, or --fresh "
-                "to start over");
   }
 
   checkpoint::ManifestFolder manifests() const {

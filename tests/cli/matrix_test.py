@@ -1,5 +1,6 @@
 """Field cases whose answer is "the same result": offload, accumulation, clipping, recompute, freezing, tied tables."""
 import math
+import os
 import struct
 import unittest
 
@@ -7,6 +8,7 @@ import field_case
 import zinf_runner as z
 from field_case import ON_DEVICE, ON_HOST, ON_NVME, sets
 
+MODEL = os.environ.get("ZINF_MATRIX_MODEL")
 PLACES = {"device": ON_DEVICE, "host": ON_HOST, "nvme": ON_NVME}
 
 
@@ -100,6 +102,34 @@ class SameBits(field_case.RunCase):
             self.assertIn(".", losses["200MiB"])
             self.one_hash(hashes, f"tied {tied}")
             self.one_hash(losses, f"tied {tied}")
+
+
+@unittest.skipUnless(MODEL, "a real model: under --long (ZINF_MATRIX_MODEL)")
+class RealModel(field_case.RunCase):
+    def test_ten_steps_with_accumulation(self):
+        """state_hash after 10 steps of SmolLM2-135M, four micro-batches a step, where clipping is active and where it is not."""
+        tokens = self.workspace.path / "tokens.bin"
+        tokens.write_bytes(struct.pack("<8000H", *((i * 7919 + i * i) % 49000 for i in range(8000))))
+        data = {"train": str(tokens), "format": "tokens", "token_width": 16, "seq_len": 64}
+        variants = {
+            "device": (ON_DEVICE, "memory.device=3GiB"), "host": (ON_HOST,), "nvme": (ON_NVME,),
+            "mixed": ("placement={weights: host, optimizer: nvme, gradients: nvme}",), "budgets that spill": (ON_NVME, "memory.host=900MiB"),
+            "group 1": (ON_NVME, "step.group=1"), "group 2": (ON_NVME, "step.group=2"), "kept": (ON_HOST, "step.recompute=false"),
+            "no overlap": (ON_NVME, "step.overlap=false"), "threads": (ON_NVME, "io.engine=threads", "io.threads=3", "io.block_size=128KiB"),
+            "libaio": (ON_NVME, "io.engine=libaio", "io.depth=3"), "table in slices": (ON_NVME, "memory.device=80MiB"),
+            "early": (ON_NVME, "step.speculate=always"),
+        }
+        for clip, active in ((0.5, True), (1e6, False)):
+            sections = z.llama_sections(self.workspace, steps=10, folder=MODEL, data=data, bf16={"enabled": True}, gradient_clipping=clip,
+                                        gradient_accumulation_steps=4, train_micro_batch_size_per_gpu=1)
+            sections["model"] = {"path": MODEL}
+            sections["memory"].update(device="1GiB", host="8GiB", nvme=[{"path": str(self.workspace.path / "swap"), "capacity": "16GiB"}])
+            hashes = {}
+            for name, (place, *settings) in variants.items():
+                hashes[name] = self.trained(sections, *sets(place, *settings, "export.at_end=false"), timeout=1800)["state_hash"]
+                factors = [line["clip_factor"] for line in z.metrics(self.folder)]
+                self.assertEqual(min(factors) < 1, active, f"{name}: {factors}")
+            self.one_hash(hashes, f"clipping {clip}")
 
 
 class GradientNorm(field_case.RunCase):

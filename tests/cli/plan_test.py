@@ -1,5 +1,6 @@
 """zinf plan: the contract's fields, the textbook column, planning for hardware that is not here."""
 import json
+import pathlib
 import re
 import time
 import unittest
@@ -86,6 +87,16 @@ class PlanTest(unittest.TestCase):
         self.assertIn("the smallest change that fits", refused["reason"])
         self.assertEqual(refused["budget_bytes"]["device"], 1 << 20)
 
+    def test_the_command_of_the_guide(self):
+        """docs/will_it_fit.md: units as the datasheets write them; the drive of the config need not be here."""
+        config = self.seven_billion(memory={"nvme": [{"path": "/nothing/here"}]})
+        guide = (pathlib.Path(__file__).parents[2] / "docs/will_it_fit.md").read_text()
+        (arguments,) = re.findall(r"zinf plan \S+ (--device-memory .*)", guide)
+        self.assertIn("1200TBW", arguments)
+        plan = self.plan(config, *arguments.split())
+        self.assertTrue(plan["fits"])
+        self.assertEqual(self.plan(config, *arguments.replace("GBs", "").replace("TBW", "TB").split())["peak_bytes"]["nvme"], plan["peak_bytes"]["nvme"])
+
     def test_a_drive_too_small(self):
         code, _, err = z.run("plan", self.seven_billion(), "--gpu", "RTX4090", "--host-memory", "16GiB", "--nvme", "50GB,6,5")
         self.assertEqual(code, 3)
@@ -98,7 +109,7 @@ class PlanTest(unittest.TestCase):
         self.assertIn("RTX4090", err)
         code, _, err = z.run("plan", config, "--nvme", "2TB,fast", "--gpu", "RTX4090")
         self.assertEqual(code, 2)
-        self.assertIn("2TB,6,5,1200TB", err)
+        self.assertIn("2TB,7GBs,5GBs,1200TBW", err)
         code, _, err = z.run("plan", config, "--host-memory", "lots")
         self.assertEqual(code, 2)
         self.assertIn("--host-memory: expected a size", err)
