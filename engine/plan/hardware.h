@@ -28,6 +28,8 @@ struct Hardware {
   double nvme_mixed = 0;  // bytes/s, both directions together, in the optimizer's ratio
   double optimizer_bytes_per_second = 0;  // state and gradient bytes read + written
   std::vector<StageSeconds> stages;       // empty: from FLOPs
+  // By drive, from what was measured just now; empty: their shares are known already.
+  std::vector<double> drive_weights = {};
 };
 
 // Known devices for `zinf plan --gpu NAME`: memory and usable rates of the class (not of one card).

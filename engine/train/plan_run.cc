@@ -356,11 +356,15 @@ plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Op
   const auto profiles = tuned_profiles(config);
   if (!profiles.empty()) {
     hardware.origin += ", drives from zinf-nvme.yaml";
+    std::vector<double> read, write, mixed;
     for (const nvme::NvmeProfile& profile : profiles) {
-      hardware.nvme_read += profile.read_gb_per_second * 1e9;
-      hardware.nvme_write += profile.write_gb_per_second * 1e9;
-      hardware.nvme_mixed += profile.mixed_gb_per_second * 1e9;
+      read.push_back(profile.read_gb_per_second * 1e9);
+      write.push_back(profile.write_gb_per_second * 1e9);
+      mixed.push_back(profile.mixed_gb_per_second * 1e9);
     }
+    hardware.nvme_read = striped_rate(read, mixed);
+    hardware.nvme_write = striped_rate(write, mixed);
+    hardware.nvme_mixed = striped_rate(mixed, mixed);
     return hardware;
   }
   // A small drive, or a limit on file sizes, must not fail the probe where the run itself fits.
@@ -372,8 +376,12 @@ plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Op
 }
 
 nvme::StoreOptions state_store(const config::RunConfig& config, const std::string& run_folder,
-                               const std::string& area) {
-  if (auto options = store_options(config, area)) return *options;
+                               const std::string& area, const plan::Hardware& hardware) {
+  if (auto options = store_options(config, area)) {
+    for (std::size_t i = 0; i < hardware.drive_weights.size(); ++i)
+      options->drives[i].weight = hardware.drive_weights[i];
+    return *options;
+  }
   nvme::StoreOptions options;
   nvme::DriveOptions drive;
   drive.path = run_folder;

@@ -80,9 +80,10 @@ Bytes host_base_now(model::DType compute);
 plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Optimizer& optimizer,
                                 optim::Pool& pool);
 
-// Commits need a place even where no drive is given: then it is the run folder.
+// Commits need a place even where no drive is given: then it is the run folder. Several drives
+// share the traffic by what `hardware` measured of them; tuned ones by their profiles.
 nvme::StoreOptions state_store(const config::RunConfig& config, const std::string& run_folder,
-                               const std::string& area);
+                               const std::string& area, const plan::Hardware& hardware);
 
 plan::PlanRequest plan_request(const config::RunConfig& config, const ModelInput& model,
                                const BatchShape& batch, const plan::ShapeClass& shape,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -383,6 +384,15 @@ void probe_host(const optim::Optimizer& optimizer, optim::Pool& pool, plan::Hard
   hardware.host_to_device = hardware.device_to_host = static_cast<double>(half) / best;
 }
 
+double striped_rate(const std::vector<double>& rates, const std::vector<double>& weights) {
+  double sum = 0;
+  for (const double weight : weights) sum += weight;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < rates.size(); ++i)
+    least = std::min(least, rates[i] * sum / weights[i]);
+  return least;
+}
+
 void probe_drives(const nvme::StoreOptions& store, Bytes bytes, plan::Hardware& hardware) {
   constexpr double kSeconds = 0.15;  // of each measurement, however slow the drive
   nvme::BenchOptions options;
@@ -396,21 +406,20 @@ void probe_drives(const nvme::StoreOptions& store, Bytes bytes, plan::Hardware& 
   }
   options.depth = static_cast<int>(
       std::clamp<Bytes>(bytes / 4 / options.block_size, 1, static_cast<Bytes>(store.depth)));
-  // Without measured weights every drive gets the same share, so the slowest sets the pace.
-  const auto slowest = [&](double& total, double drive) {
-    const double all = drive * 1e9 * static_cast<double>(store.drives.size());
-    total = total > 0 ? std::min(total, all) : all;
-  };
-  hardware.nvme_read = hardware.nvme_write = hardware.nvme_mixed = 0;
+  std::vector<double> write, read, mixed;
   for (const nvme::DriveOptions& drive : store.drives) {
     nvme::DriveBench bench(drive.path, bytes);
-    options.traffic = nvme::Traffic::kWrite;
-    slowest(hardware.nvme_write, bench.run(options).gb_per_second);
-    options.traffic = nvme::Traffic::kRead;
-    slowest(hardware.nvme_read, bench.run(options).gb_per_second);
-    options.traffic = nvme::Traffic::kMixed;
-    slowest(hardware.nvme_mixed, bench.run(options).gb_per_second);
+    for (const auto& [traffic, rates] : {std::pair{nvme::Traffic::kWrite, &write},
+                                         {nvme::Traffic::kRead, &read},
+                                         {nvme::Traffic::kMixed, &mixed}}) {
+      options.traffic = traffic;
+      rates->push_back(bench.run(options).gb_per_second * 1e9);
+    }
   }
+  hardware.drive_weights = mixed;
+  hardware.nvme_write = striped_rate(write, mixed);
+  hardware.nvme_read = striped_rate(read, mixed);
+  hardware.nvme_mixed = striped_rate(mixed, mixed);
 }
 
 }  // namespace zinf::train

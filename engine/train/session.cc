@@ -21,7 +21,7 @@ Session::Session(const SessionParts& parts) : plan_(*parts.plan) {
   tiers.nvme = parts.store;
   tiers.open_mode = parts.open_mode;
   tiers.verify = parts.verify;
-  tiers.pin = parts.pin;
+  tiers.pin = plan.pinned_bytes > 0;
   tiers_ = std::make_unique<swap::Tiers>(tiers);
 
   step::RunnerParts runner;

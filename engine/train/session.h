@@ -21,7 +21,6 @@ struct SessionParts {
   std::vector<std::vector<optim::GroupRange>> group_ranges;
   std::optional<nvme::StoreOptions> store;
   bool verify = true;  // checksums at every read
-  bool pin = true;     // lock the host arena's pages, as far as that is allowed
   // false: every state lives in memory and is never committed, so there is no area.
   bool state_on_disk = true;
   nvme::OpenMode open_mode = nvme::OpenMode::kReplace;

@@ -113,7 +113,7 @@ class TrainingRun {
 
   // Everything is allocated here.
   void open_tiers() {
-    nvme::StoreOptions store = state_store(config_, folder_.path(), folder_.area());
+    nvme::StoreOptions store = state_store(config_, folder_.path(), folder_.area(), hardware_);
     store.wrap_engine = options_.wrap_io;
     committer_.emplace(manifest_base(config_, model_, plan_, *optimizer_, data_, batch_,
                                      data_start_, store, *steps_),
@@ -142,8 +142,7 @@ class TrainingRun {
       write_state(observe::RunState::kStarting, "", std::nullopt);
     }
     if (!two_slots()) {
-      // From the first update on the only copy of the state is in motion: no manifest may point to
-      // it.
+      // From the first update on the only copy of the state is in motion: no manifest may name it.
       manifests().remove_all();
       log::warning(
           "checkpoint.slots: 1 keeps one copy of the state: a kill before the end loses the run");
@@ -202,7 +201,7 @@ class TrainingRun {
                       " had hash ", changed->before.hash),
                   "restore it: the loss is that of this data's next batch");
     }
-    nvme::StoreOptions store = state_store(config_, folder_.path(), folder_.area());
+    nvme::StoreOptions store = state_store(config_, folder_.path(), folder_.area(), hardware_);
     store.area = manifest.area;
     resume_ = manifest;
     SessionParts parts = session_parts(store);
@@ -299,7 +298,6 @@ class TrainingRun {
     parts.open_mode =
         resume_ && (there || !kept_) ? nvme::OpenMode::kReopen : nvme::OpenMode::kReplace;
     parts.verify = config_.io.verify;
-    parts.pin = config_.memory.pin;
     parts.trainer.max_norm = config_.gradient_clipping;
     parts.trainer.seed = static_cast<std::uint64_t>(config_.train.seed);
     parts.trainer.slots = plan_.input.settings.slots;

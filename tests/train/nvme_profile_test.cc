@@ -83,5 +83,32 @@ TEST(NvmeProfile, EveryKeyDecidesSomething) {
   }
 }
 
+TEST(SeveralDrives, TheirRateIsThatOfTheOneWithTooLargeAShare) {
+  EXPECT_DOUBLE_EQ(striped_rate({3e9, 1e9}, {3, 1}), 4e9);
+  EXPECT_DOUBLE_EQ(striped_rate({3e9, 1e9}, {1, 1}), 2e9);
+  EXPECT_DOUBLE_EQ(striped_rate({2e9}, {7}), 2e9);
+}
+
+// Without a profile the drives are measured, and share the traffic by that.
+TEST(SeveralDrives, AreMeasuredAndShareTheTrafficByIt) {
+  const testing::TempFolder first, second;
+  const std::string file = first.path() + "/run.yaml";
+  std::ofstream(file) << "{model: {type: mlp, width: 8, layers: 1}, data: {format: random}, train: "
+                         "{steps: 1}, memory: {host: 1GiB, device: 64MiB, nvme: [{path: "
+                      << first.path() << ", capacity: 64MiB}, {path: " << second.path()
+                      << ", capacity: 64MiB}]}}";
+  const config::RunConfig config = config::load(file, {}).config;
+  optim::Pool pool(1);
+  plan::Hardware hardware = measure_hardware(config, optim::Optimizer(optim::Format{}, {}), pool);
+  ASSERT_EQ(hardware.drive_weights.size(), 2u);
+  EXPECT_DOUBLE_EQ(hardware.nvme_mixed, hardware.drive_weights[0] + hardware.drive_weights[1]);
+  hardware.drive_weights = {3e9, 1e9};
+  const nvme::StoreOptions store = state_store(config, first.path(), "area", hardware);
+  EXPECT_EQ(store.drives[0].weight, 3e9);
+  EXPECT_EQ(store.drives[1].weight, 1e9);
+  hardware.drive_weights.clear();  // tuned, or too little space to measure
+  EXPECT_EQ(state_store(config, first.path(), "area", hardware).drives[0].weight, 1);
+}
+
 }  // namespace
 }  // namespace zinf::train
