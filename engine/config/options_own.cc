@@ -151,10 +151,11 @@ void eval_rows(std::vector<Option>& out) {
                     .in("steps")
                     .alias("eval_steps")
                     .usually("auto (at the end)"));
-  out.push_back(Row("eval.steps", Kind::kInteger, "Batches per evaluation.")
+  out.push_back(Row("eval.steps", Kind::kInteger,
+                    "Micro-batches per evaluation, each of train_micro_batch_size_per_gpu rows.")
                     .to(&RunConfig::eval, &EvalConfig::steps)
                     .least(1)
-                    .in("batches")
+                    .in("micro-batches")
                     .usually("auto (all)"));
   out.push_back(
       Row("eval.sample", Kind::kText, "A prompt that the model continues at each evaluation.")

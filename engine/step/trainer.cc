@@ -162,10 +162,9 @@ void Trainer::drain() {
   gradient_batch_ = nullptr;
 }
 
-Trainer::Evaluation Trainer::evaluate(const data::StepBatch& batch, int group,
-                                      std::uint64_t dropout_key) {
+void Trainer::evaluate(const data::StepBatch& batch, int group, std::uint64_t dropout_key,
+                       Evaluation& sum) {
   ZINF_CHECK(gradient_batch_ == nullptr, "evaluation starts drained");
-  Evaluation total;
   for (std::size_t first = 0; first < batch.micro_batches.size();
        first += static_cast<std::size_t>(group)) {
     data::StepBatch part;
@@ -181,10 +180,9 @@ Trainer::Evaluation Trainer::evaluate(const data::StepBatch& batch, int group,
     executor_.submit(Segment::kEvaluate, args_for(&part));
     executor_.wait_all();
     for (std::size_t m = first; m < last; ++m)
-      total.loss_sum += compute_.loss_sum(static_cast<int>(m - first));
-    total.target_tokens += part.target_tokens;
+      sum.loss_sum += compute_.loss_sum(static_cast<int>(m - first));
+    sum.target_tokens += part.target_tokens;
   }
-  return total;
 }
 
 std::int32_t Trainer::next_token(const data::StepBatch& batch) {

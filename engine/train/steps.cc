@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -232,17 +233,19 @@ class Loop {
     const std::int64_t all = parts_.eval_loader->steps_per_epoch();
     const std::int64_t count =
         std::min(all > 0 ? all : 1, parts_.config->eval.steps.value_or(all > 0 ? all : 1));
-    double sum = 0;
-    std::int64_t targets = 0;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const data::StepBatch batch = parts_.eval_loader->step_batch(i);
-      const auto part =
-          parts_.session->trainer().evaluate(batch, parts_.plan->input.settings.group);
-      sum += part.loss_sum;
-      targets += part.target_tokens;
+    const int group = parts_.plan->input.settings.group;
+    step::Trainer::Evaluation sum;
+    for (std::int64_t i = 0; i < count;) {
+      data::StepBatch batch;  // what one visit takes, so that the weights move once for all of it
+      for (; i < count && std::ssize(batch.micro_batches) < group; ++i) {
+        data::StepBatch next = parts_.eval_loader->step_batch(i);
+        for (data::MicroBatch& micro : next.micro_batches)
+          batch.micro_batches.push_back(std::move(micro));
+      }
+      parts_.session->trainer().evaluate(batch, group, model::kNoDropout, sum);
     }
     parts_.session->executor().take_totals();
-    return sum / static_cast<double>(targets);
+    return sum.loss_sum / static_cast<double>(sum.target_tokens);
   }
 
   observe::StepRecord make_record(std::int64_t step, const step::StepResult& result, double lr,

@@ -1,4 +1,5 @@
 """Field cases whose answer is "the same result": offload, accumulation, clipping, recompute, freezing, tied tables."""
+import json
 import math
 import os
 import struct
@@ -130,6 +131,32 @@ class RealModel(field_case.RunCase):
                 factors = [line["clip_factor"] for line in z.metrics(self.folder)]
                 self.assertEqual(min(factors) < 1, active, f"{name}: {factors}")
             self.one_hash(hashes, f"clipping {clip}")
+
+
+class Evaluation(field_case.RunCase):
+    def test_weights_move_once_for_a_group_of_micro_batches(self):
+        """The evaluation's loss has the same bits in every group; its reads grow with the number of visits."""
+        tokens = self.workspace.path / "tokens.bin"
+        tokens.write_bytes(struct.pack("<4000H", *((i * 7919 + i * i) % 997 for i in range(4000))))
+        data = {"train": str(tokens), "eval": str(tokens), "format": "tokens", "token_width": 16, "seq_len": 32}
+        sections = z.llama_sections(self.workspace, steps=1, data=data)
+
+        def evaluated(group, micro_batches):
+            """Loss, and what the drive read beyond what a run with one micro-batch's evaluation does."""
+            summary = self.trained(sections, "--trace", *sets(ON_NVME, f"step.group={group}", f"eval.steps={micro_batches}"))
+            spans = json.loads((self.folder / "trace.json").read_text())
+            return summary["eval_loss"], sum(span["args"].get("bytes", 0) for span in spans if span.get("cat") == "nvme_read")
+
+        losses, read = {}, {}
+        for group, micro_batches in ((3, 1), (3, 3), (3, 6), (1, 1), (1, 6)):
+            losses[group, micro_batches], read[group, micro_batches] = evaluated(group, micro_batches)
+        self.assertEqual(losses[1, 6], losses[3, 6])
+        self.assertNotEqual(losses[3, 3], losses[3, 6])
+        # Stage inputs are on the drive too: a little more for each micro-batch.
+        one = (read[1, 6] - read[1, 1]) / 5
+        self.assertGreater(one, 100000)
+        self.assertAlmostEqual((read[3, 3] - read[3, 1]) / one, 0, delta=0.3)
+        self.assertAlmostEqual((read[3, 6] - read[3, 3]) / one, 1, delta=0.3)
 
 
 class GradientNorm(field_case.RunCase):
