@@ -131,18 +131,17 @@ void check_not_quantised(const JsonConfig& config) {
 
 void estimate_head(StageSpec& stage, std::int64_t width, std::int64_t vocabulary, DType type) {
   const double chunk = static_cast<double>(head_positions_per_chunk(vocabulary));
-  const double slice =
-      4.0 * static_cast<double>(std::min(head_rows_per_slice(width), vocabulary) * width);
+  const auto rows = static_cast<double>(std::min(head_rows_per_slice(width), vocabulary));
+  const double slice = 4.0 * rows * static_cast<double>(width);
   // Below one chunk logits grow with positions, above they do not: the smaller of both is exact,
-  // the chunk safe.
-  stage.forward_workspace.constant = chunk * static_cast<double>(vocabulary + 16) * 4 + slice;
-  stage.forward_workspace.per_position = 12.0 * static_cast<double>(width);
-  stage.backward_workspace = stage.forward_workspace;
-  stage.backward_workspace.constant += slice;
-  stage.backward_workspace.per_position = 24.0 * static_cast<double>(width);
-  const double logits = chunk * 4 * static_cast<double>(head_rows_per_slice(width) + 16);
-  stage.slice_forward_workspace = {logits + slice, stage.forward_workspace.per_position, 0};
-  stage.slice_backward_workspace = {2 * (logits + slice), stage.backward_workspace.per_position, 0};
+  // the chunk safe. In bf16 a product of matrices is one more half of them.
+  const double all_logits = chunk * 4 * static_cast<double>(vocabulary + 16);
+  const double logits = chunk * (type == DType::kBFloat16 ? 6 : 4) * (rows + 16);
+  // The loss alone needs those of one slice of the table at a time, its gradients all at once.
+  const double forward = 12.0 * static_cast<double>(width), backward = 2 * forward;
+  stage.forward_workspace = stage.slice_forward_workspace = {logits + slice, forward, 0};
+  stage.backward_workspace = {all_logits + 2 * slice, backward, 0};
+  stage.slice_backward_workspace = {2 * (logits + slice), backward, 0};
 }
 
 void add_widening(ModelSpec& spec) {

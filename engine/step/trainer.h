@@ -70,9 +70,9 @@ class Trainer {
     double loss_sum = 0;
     std::int64_t target_tokens = 0;
   };
-  // In state A. The batch may have any number of micro-batches, up to `group` of which share a visit.
-  // Adds to `sum` in order: the groups change no bit. dropout_key: of a training step whose loss is
-  // asked for (training_key()).
+  // In state A. The batch may have any number of micro-batches, up to `group` of which share a
+  // visit. Adds to `sum` in order: the groups change no bit. dropout_key: of a training step whose
+  // loss is asked for (training_key()).
   void evaluate(const data::StepBatch& batch, int group, std::uint64_t dropout_key,
                 Evaluation& sum);
   Evaluation evaluate(const data::StepBatch& batch, int group,
