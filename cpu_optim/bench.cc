@@ -87,9 +87,6 @@ BenchRow row_of(const Format& format, Isa isa, const Pool& pool, std::int64_t el
   return row;
 }
 
-// As training asks for: 256 KiB in fp32.
-constexpr Bytes kPageQuanta = 256;
-
 // A master in fp32 makes the 16-bit weight a copy that is only written.
 bool weight_is_only_written(const Format& format) {
   return format.weight != WeightDtype::kFp32 && format.master == MasterWeights::kFp32;
@@ -158,7 +155,7 @@ BenchRow bench_update(const Format& format, Isa isa, Pool& pool, std::int64_t el
       const Bytes bytes = specs[s].bytes(row.elements);
       StatePages& state = pages.state[s];
       state.bytes = state.extent_bytes = bytes;
-      state.page_bytes = specs[s].quantum_bytes * kPageQuanta;
+      state.page_bytes = specs[s].bytes(kPageElements);
       state.sum_before = touch.is_loaded[s];
       state.sum_after = true;
     }

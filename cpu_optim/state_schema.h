@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "engine/base/bytes.h"
+#include "engine/base/layout.h"
 
 namespace zinf::optim {
 
-// Hyper-parameters, quantisation blocks and random counters are per quantum.
-constexpr std::int64_t kQuantum = 256;
-// Partial sums of the norm are per tile; ranges handed to threads are multiples of it.
-constexpr std::int64_t kTile = 4096;
+using zinf::kQuantum;
+using zinf::kTile;
 
 enum class Algorithm { kAdamW, kAdam, kLion, kAdagrad, kSgd };
 enum class StateDtype { kFp32, kBf16, kInt8 };        // of the moments

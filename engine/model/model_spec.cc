@@ -96,9 +96,7 @@ void lay_out(PieceSpec& piece) {
 
 std::int64_t head_rows_per_slice(std::int64_t width) {
   constexpr std::int64_t kSliceBytes = std::int64_t{6} << 20;  // widened to fp32
-  // A multiple of the 65,536 elements of a checksum page (plan/placement.h).
-  constexpr std::int64_t kWholePages = std::int64_t{256} * 1024 / 2;
-  const std::int64_t step = kWholePages / std::gcd(kWholePages, width);
+  const std::int64_t step = kPageElements / std::gcd(kPageElements, width);
   return std::max(step, std::max<std::int64_t>(64, kSliceBytes / (4 * width)) / step * step);
 }
 

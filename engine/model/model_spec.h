@@ -8,17 +8,12 @@
 #include <vector>
 
 #include "engine/base/bytes.h"
+#include "engine/base/layout.h"
 
 namespace zinf::model {
 
-// Hyper-parameters, quantisation blocks and random counters are per quantum; every tensor starts at
-// a multiple of it.
-constexpr std::int64_t kQuantum = 256;
-// Shards and norm tiles are multiples of this; a piece's element count is rounded up to it.
-constexpr std::int64_t kTile = 4096;
-// A page of checksums is so many elements in every state and gradient (256 KiB in fp32), so that an
-// update's chunks end with pages in all of them and read and write none in part.
-constexpr std::int64_t kPageElements = 65536;
+using zinf::kQuantum;
+using zinf::kTile;
 
 enum class DType { kFloat32, kBFloat16, kFloat16 };
 constexpr Bytes size_of(DType type) { return type == DType::kFloat32 ? 4 : 2; }
@@ -123,8 +118,8 @@ struct ModelSpec {
 void lay_out(PieceSpec& piece);
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
 
-// Rows of the head's table in one matrix product. Their bytes are whole checksum pages of the
-// drive's files, in any type: a part of a page can't be verified.
+// Rows of the head's table in one matrix product: whole checksum pages, as a part of one can't be
+// verified.
 std::int64_t head_rows_per_slice(std::int64_t width);
 
 // Splits pieces so that tensors whose name matches a glob pattern ("*", "?") of `freeze` end in

@@ -186,7 +186,7 @@ ExtentRange Builder::gradient_range(int piece, std::int64_t first, std::int64_t 
   wanted.kind = ExtentKind::kGradient;
   wanted.piece = piece;
   wanted.bytes = largest_gradient_bytes(input.model->pieces[piece].elements);
-  wanted.page_bytes = input.gradient_bytes(model::kPageElements);
+  wanted.page_bytes = input.gradient_bytes(kPageElements);
   return {extent(wanted), gradient_bytes(first, complete), gradient_bytes(count, complete)};
 }
 

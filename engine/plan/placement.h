@@ -18,7 +18,7 @@ struct StateLayout {
   Bytes bytes(std::int64_t elements) const {
     return static_cast<Bytes>((elements + model::kTile - 1) / model::kTile) * bytes_per_tile;
   }
-  Bytes page_bytes() const { return bytes(model::kPageElements); }
+  Bytes page_bytes() const { return bytes(kPageElements); }
 };
 
 // Compute sums gradients in fp32.

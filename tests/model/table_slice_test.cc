@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(All, TableSliceTest,
 
 TEST(TableSlice, RowsAreWholePages) {
   for (const std::int64_t width : {1, 3, 16, 48, 576, 768, 896, 4096, 16384, 1 << 20}) {
-    EXPECT_EQ(head_rows_per_slice(width) * width * 2 % (256 * 1024), 0) << width;
+    EXPECT_EQ(head_rows_per_slice(width) * width % kPageElements, 0) << width;
     EXPECT_GE(head_rows_per_slice(width), 1) << width;
   }
 }
