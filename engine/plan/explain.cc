@@ -74,6 +74,11 @@ std::string explain(const Plan& plan) {
                          static_cast<double>(forecast.bytes) / parameters);
     out += "\n";
   }
+  if (plan.input.settings.slots == 1) {
+    out +=
+        "Commits: none before the end. checkpoint.slots: 1 keeps one copy of the state, in half "
+        "the space: a kill before the end loses the run\n";
+  }
   const std::size_t shown = std::min<std::size_t>(plan.rejected.size(), 3);
   if (shown > 0) out += "Rejected\n";
   for (std::size_t i = plan.rejected.size() - shown; i < plan.rejected.size(); ++i) {
@@ -140,6 +145,7 @@ std::string explain_json(const Plan& plan, int ranks) {
   }
   json["state_bytes_per_rank"] = parameters * state_bytes / ranks;
   json["placement"] = describe(plan.input);
+  json["checkpoint_slots"] = plan.input.settings.slots;
   json["notes"] = plan.notes;
   json["rejected"] = nlohmann::json::array();
   for (const Rejected& rejected : plan.rejected)

@@ -390,6 +390,10 @@ TEST(Planner, UpdatesDuringBackwardWhereThatIsFaster) {
   EXPECT_EQ(make_plan(request).input.settings.early_updates, 0);
   request.early_updates = true;
   request.slots = 1;  // nothing to fall back on
+  EXPECT_EQ(explain(calm).find("checkpoint.slots: 1"), std::string::npos);
+  EXPECT_NE(explain(make_plan(request)).find("checkpoint.slots: 1 keeps one copy of the state"),
+            std::string::npos);
+  EXPECT_NE(explain_json(make_plan(request)).find("\"checkpoint_slots\": 1"), std::string::npos);
   EXPECT_EQ(make_plan(request).input.settings.early_updates, 0);
 }
 
