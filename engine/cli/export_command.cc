@@ -12,10 +12,23 @@
 
 namespace zinf::cli {
 
+namespace {
+
+Bytes parsed_shard_size(const std::string& text) {
+  if (text.empty()) return model::kDefaultShardBytes;
+  const auto bytes = parse_bytes(text);
+  if (bytes && *bytes > 0) return *bytes;
+  throw Error(ErrorKind::kUsage,
+              str("--shard-size: expected a size above 0 such as 2GB, found \"", text, "\""));
+}
+
+}  // namespace
+
 void add_export(CLI::App& app, Run& run) {
   struct Options {
     std::string run, folder, dtype = "auto";
     bool single_file = false;
+    std::string shard_size;
     std::optional<std::int64_t> step;
   };
   const auto options = std::make_shared<Options>();
@@ -27,17 +40,23 @@ void add_export(CLI::App& app, Run& run) {
   command->add_option("--dtype", options->dtype, "bf16 or fp32")
       ->check(CLI::IsMember({"auto", "bf16", "fp32"}));
   command->add_option("--step", options->step, "a kept checkpoint instead of the newest commit");
-  command->add_flag("--single-file", options->single_file,
-                    "one model.safetensors whatever its size");
+  CLI::Option* const single = command->add_flag("--single-file", options->single_file,
+                                                "one model.safetensors whatever its size");
+  command
+      ->add_option("--shard-size", options->shard_size,
+                   "most bytes of a file, such as 2GB; a larger tensor has one of its own; "
+                   "default 5GB")
+      ->excludes(single);
   command->callback([options, &run] {
     run = [options] {
+      const Bytes shard_bytes = parsed_shard_size(options->shard_size);
       train::StoredRun stored(options->run, options->step);
       model::DType type = train::export_type(stored.config(), stored.model().compute_type());
       if (options->dtype == "bf16") type = model::DType::kBFloat16;
       if (options->dtype == "fp32") type = model::DType::kFloat32;
       const model::ExportResult result =
           train::export_model(stored.model(), stored.states(), stored.manifest().slot,
-                              options->folder, type, options->single_file);
+                              options->folder, type, options->single_file, shard_bytes);
       std::cout << "step " << stored.manifest().step << " exported to " << result.path << ": "
                 << result.tensors << " tensors, " << format_bytes(result.weight_bytes) << " in "
                 << result.files << " file(s)\n";

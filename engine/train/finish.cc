@@ -171,7 +171,8 @@ model::DType export_type(const config::RunConfig& config, model::DType compute_t
 }
 
 model::ExportResult export_model(const ModelInput& model, step::StateAccess& states, int slot,
-                                 const std::string& path, model::DType type, bool single_file) {
+                                 const std::string& path, model::DType type, bool single_file,
+                                 Bytes shard_bytes) {
   const model::ModelSpec& spec = model.model.spec;
   MasterReader reader(states, spec, slot);
   std::vector<float> master;
@@ -193,7 +194,7 @@ model::ExportResult export_model(const ModelInput& model, step::StateAccess& sta
   }
   model::ExportOptions options;
   options.type = type;
-  if (single_file) options.shard_bytes = 0;
+  options.shard_bytes = single_file ? 0 : shard_bytes;
   return export_hf(spec, source, values, path, options);
 }
 

@@ -22,9 +22,11 @@ LeastTraffic least_traffic(const plan::Plan& plan);
 observe::Summary make_summary(const config::RunConfig& config, const plan::Plan& plan,
                               Session& session, const LoopResult& result);
 
-// Streams the model out of drained states. slot: which one holds the state.
+// Streams the model out of drained states. slot: which one holds the state. shard_bytes: of a file
+// at most, unless one tensor is larger.
 model::ExportResult export_model(const ModelInput& model, step::StateAccess& states, int slot,
-                                 const std::string& path, model::DType type, bool single_file);
+                                 const std::string& path, model::DType type, bool single_file,
+                                 Bytes shard_bytes = model::kDefaultShardBytes);
 // bf16 or fp32: as the config says, else bf16 where the weights are.
 model::DType export_type(const config::RunConfig& config, model::DType compute_type);
 
