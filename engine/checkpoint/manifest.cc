@@ -199,17 +199,27 @@ std::string ManifestFolder::pages(const Manifest& manifest) const {
   return text.str();
 }
 
-ManifestFolder::Found ManifestFolder::find() const {
+ManifestFolder::Found ManifestFolder::find(const std::string& area) const {
   Found found;
   const std::vector<std::int64_t> all = steps();
   for (auto step = all.rbegin(); step != all.rend(); ++step) {
     try {
-      found.newest = read(*step);
+      const Manifest manifest = read(*step);
+      if (manifest.area == area) {
+        if (!found.without_pages) found.without_pages = *step;
+        static_cast<void>(pages(manifest));
+      }
+      if (found.without_pages == *step) found.without_pages.reset();
+      found.newest = manifest;
       return found;
     } catch (const Error& error) {
-      found.skipped.push_back(error.what());
+      const std::string text = error.what();
+      found.skipped.push_back(text.substr(0, text.find("\n  hint: ")));
     }
   }
+  // A run that trains publishes and removes meanwhile.
+  const std::vector<std::int64_t> now = steps();
+  if (!now.empty() && (all.empty() || now.back() > all.back())) return find(area);
   return found;
 }
 

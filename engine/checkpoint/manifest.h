@@ -86,8 +86,12 @@ class ManifestFolder {
   struct Found {
     std::optional<Manifest> newest;
     std::vector<std::string> skipped;  // "manifest-12.json: damaged: ...", newer than the one found
+    // The newest manifest that reads whole, when it was skipped for its page table.
+    std::optional<std::int64_t> without_pages;
   };
-  Found find() const;
+  // area: manifests that name it and whose page table is missing or damaged are skipped too; those
+  // of another run are the caller's to refuse.
+  Found find(const std::string& area = "") const;
   // Error(kFailed): missing, torn, damaged, of another format version.
   Manifest read(std::int64_t step) const;
   std::vector<std::int64_t> steps() const;  // ascending
@@ -96,6 +100,7 @@ class ManifestFolder {
   void remove(std::int64_t step) const;
   void remove_all() const;
   std::string path(std::int64_t step) const;
+  const std::string& folder() const { return folder_; }
   std::string pages_path(std::int64_t step) const;
 
  private:

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -7,14 +9,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/bytes.h"
+#include "engine/base/str.h"
 #include "engine/checkpoint/kept.h"
 #include "engine/cli/command.h"
 #include "engine/model/float_convert.h"
 #include "engine/model/safetensors.h"
 #include "engine/train/stored_run.h"
+#include "nvme/directory.h"
 
 namespace zinf::cli {
 
@@ -100,6 +105,71 @@ std::vector<std::string> safetensors_in(const std::string& path) {
   return files;
 }
 
+Bytes bytes_of(const checkpoint::Manifest& manifest, const std::string& piece) {
+  Bytes all = 0;
+  for (const checkpoint::ManifestExtent& extent : manifest.extents)
+    all += extent.piece == piece ? extent.bytes : 0;
+  return all;
+}
+
+// What a copy takes of the drives, whose files are sparse.
+Bytes allocated(const checkpoint::Manifest& manifest) {
+  Bytes all = 0;
+  for (const std::string& drive : manifest.drives) {
+    struct stat found {};
+    const std::string file = str(drive, "/", manifest.area, ".zinf-area");
+    if (::stat(file.c_str(), &found) == 0) all += static_cast<Bytes>(found.st_blocks) * 512;
+  }
+  return all;
+}
+
+void print_space(const std::string& folder, const checkpoint::Manifest& live) {
+  for (const std::string& drive : live.drives)
+    std::cout << "free on " << drive << " " << format_bytes(nvme::free_bytes(drive)) << "\n";
+  const checkpoint::KeptCheckpoints kept(folder);
+  for (const std::int64_t step : kept.steps())
+    std::cout << "kept step " << step << "  " << format_bytes(allocated(kept.manifest(step)))
+              << "\n";
+}
+
+// One slot of each state, over all pieces, in the order of the area.
+void print_states(const checkpoint::Manifest& manifest) {
+  std::vector<std::pair<std::string, Bytes>> states;
+  for (const checkpoint::ManifestExtent& extent : manifest.extents) {
+    const auto found = std::find_if(states.begin(), states.end(),
+                                    [&](const auto& state) { return state.first == extent.state; });
+    if (found == states.end())
+      states.emplace_back(extent.state, extent.bytes);
+    else
+      found->second += extent.bytes;
+  }
+  for (const auto& [state, bytes] : states)
+    std::printf("  %-24s %12s\n", state.c_str(), format_bytes(bytes).c_str());
+}
+
+int inspect_run(const std::string& folder, std::optional<std::int64_t> step) {
+  train::StoredRun stored(folder, step);
+  const checkpoint::Manifest& manifest = stored.manifest();
+  std::cout << "step " << manifest.step << " of " << manifest.steps
+            << (manifest.finished ? ", finished" : "") << "\n"
+            << "format " << manifest.format << "\narea " << manifest.area << " on";
+  for (const std::string& drive : manifest.drives) std::cout << " " << drive;
+  std::cout << ", " << format_bytes(stored.tiers().nvme_bytes()) << "\n";
+  print_space(folder, manifest);
+  std::cout << "parameters " << stored.model().model.spec.parameters() << "\nstates, one slot\n";
+  print_states(manifest);
+  std::cout << "layers, with all their states\n";
+  std::cout.flush();
+  const auto& pieces = stored.model().model.spec.pieces;
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    std::printf("  %-24s %12lld parameters  %12s  norm %.6g%s\n", pieces[p].name.c_str(),
+                static_cast<long long>(pieces[p].parameters),
+                format_bytes(bytes_of(manifest, pieces[p].name)).c_str(),
+                piece_norm(stored, static_cast<int>(p)), pieces[p].trainable ? "" : "  frozen");
+  }
+  return 0;
+}
+
 }  // namespace
 
 void add_inspect(CLI::App& app, Run& run) {
@@ -116,22 +186,7 @@ void add_inspect(CLI::App& app, Run& run) {
     run = [options] {
       const std::vector<std::string> tensors = safetensors_in(options->run);
       if (!tensors.empty()) return inspect_tensors(tensors);
-      train::StoredRun stored(options->run, options->step);
-      const checkpoint::Manifest& manifest = stored.manifest();
-      std::cout << "step " << manifest.step << " of " << manifest.steps
-                << (manifest.finished ? ", finished" : "") << "\n"
-                << "format " << manifest.format << "\narea " << manifest.area << " on";
-      for (const std::string& drive : manifest.drives) std::cout << " " << drive;
-      std::cout << ", " << format_bytes(stored.tiers().nvme_bytes()) << "\n";
-      for (const std::int64_t step : checkpoint::KeptCheckpoints(options->run).steps())
-        std::cout << "kept step " << step << "\n";
-      const auto& pieces = stored.model().model.spec.pieces;
-      for (std::size_t p = 0; p < pieces.size(); ++p) {
-        std::printf("  %-24s %12lld parameters  norm %.6g%s\n", pieces[p].name.c_str(),
-                    static_cast<long long>(pieces[p].parameters),
-                    piece_norm(stored, static_cast<int>(p)), pieces[p].trainable ? "" : "  frozen");
-      }
-      return 0;
+      return inspect_run(options->run, options->step);
     };
   });
 }

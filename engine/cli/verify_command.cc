@@ -38,15 +38,16 @@ struct Verdict {
   StatesReport states;
   step::StateAccess::Hashes hashes;
   bool compared = false;  // with summary.json
+  bool checksums = true;  // the commit has a page table that was compared
   std::vector<std::string> problems;
 };
 
 // Newer manifests than the one that reads whole, and a manifest that speaks of another run's area.
 void check_manifests(const std::string& folder, std::vector<std::string>& problems) {
-  const checkpoint::ManifestFolder::Found found = checkpoint::ManifestFolder(folder).find();
+  const std::string expected = train::area_name(folder);
+  const checkpoint::ManifestFolder::Found found = checkpoint::ManifestFolder(folder).find(expected);
   problems.insert(problems.end(), found.skipped.begin(), found.skipped.end());
   if (!found.newest) return;  // StoredRun says so
-  const std::string expected = train::area_name(folder);
   if (found.newest->area != expected) {
     throw Error(ErrorKind::kFailed,
                 str(folder, "/manifest-", found.newest->step, ".json belongs to another run: it ",
@@ -92,6 +93,7 @@ Verdict examine(const std::string& folder, std::optional<std::int64_t> step) {
     }
   }
   verdict.step = manifest.step;
+  verdict.checksums = !stored.pages().empty();
   ProgressLine progress;
   double shown = 0;
   verdict.states = verify_states(stored, [&](Bytes done, Bytes all) {
@@ -118,6 +120,7 @@ void print_json(const Verdict& verdict) {
   json["bytes"] = verdict.states.bytes;
   json["weights_hash"] = verdict.hashes.weights;
   json["state_hash"] = verdict.hashes.state;
+  json["checksums"] = verdict.checksums;
   json["compared_with_summary"] = verdict.compared;
   json["problems"] = verdict.problems;
   std::cout << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
@@ -161,6 +164,15 @@ int verify_loss(const Options& options) {
   return 1;
 }
 
+std::string conclusion(const Verdict& verdict) {
+  if (!verdict.problems.empty())
+    return str("damaged: ", verdict.problems.size(), " problem(s), named on stderr");
+  if (verdict.checksums)
+    return "whole: every state was read, every page has its checksum and every value is finite";
+  return str("no checksums: io.verify was false; every state was read and every value is finite",
+             verdict.compared ? "" : ", which a flipped bit may leave so");
+}
+
 int verify(const Options& options) {
   if (options.loss) return verify_loss(options);
   const Verdict verdict = examine(options.run, options.step);
@@ -174,10 +186,7 @@ int verify(const Options& options) {
               << (verdict.compared ? verdict.problems.empty() ? ", as in summary.json" : ""
                                    : " (no summary.json of this step to compare with)")
               << "\n"
-              << (verdict.problems.empty()
-                      ? "whole: every state was read and every value is finite"
-                      : str("damaged: ", verdict.problems.size(), " problem(s), named on stderr"))
-              << "\n";
+              << conclusion(verdict) << "\n";
   }
   return verdict.problems.empty() ? 0 : 1;
 }

@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/str.h"
+#include "engine/model/deepspeed_folder.h"
 #include "engine/model/float_convert.h"
 #include "engine/model/hub_cache.h"
 
@@ -54,16 +55,8 @@ bool is_deepspeed(const std::vector<std::string>& names) {
 }
 
 [[noreturn]] void refuse_other_formats(const std::string& path, const std::string& missing) {
+  refuse_deepspeed(path, "model folder");
   const std::vector<std::string> names = file_names(path);
-  if (is_deepspeed(names)) {
-    throw Error(
-        ErrorKind::kUsage,
-        str("model folder ", path,
-            " is a DeepSpeed ZeRO checkpoint; zinf reads safetensors only, because a "
-            "pickle can run code when it is loaded"),
-        "convert it with DeepSpeed's own tool first: python zero_to_fp32.py CHECKPOINT OUTPUT "
-        "--safe_serialization");
-  }
   for (const std::string& name : names) {
     const bool pickle = ends_with(name, ".bin") || ends_with(name, ".pt") ||
                         ends_with(name, ".pth") || ends_with(name, ".ckpt") ||
@@ -87,6 +80,16 @@ bool is_deepspeed(const std::vector<std::string>& names) {
 }
 
 }  // namespace
+
+void refuse_deepspeed(const std::string& folder, const std::string& what) {
+  if (!is_deepspeed(file_names(folder))) return;
+  throw Error(ErrorKind::kUsage,
+              str(what, " ", folder,
+                  " is a DeepSpeed ZeRO checkpoint; zinf reads safetensors only, because a "
+                  "pickle can run code when it is loaded"),
+              "convert it with DeepSpeed's own tool first: python zero_to_fp32.py CHECKPOINT "
+              "OUTPUT --safe_serialization");
+}
 
 HfFolder HfFolder::open(const std::string& path_or_id, FolderUse use) {
   const std::string path = resolve_model_path(path_or_id);

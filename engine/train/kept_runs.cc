@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <future>
 #include <map>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/str.h"
 #include "engine/train/finish.h"
+#include "engine/train/read_slot.h"
 #include "engine/train/stored_run.h"
-#include "gpu/host_memory.h"
 #include "nvme/directory.h"
 
 namespace zinf::train {
@@ -73,21 +72,8 @@ void check_space_for(const SpaceNeeds& needs) {
   }
 }
 
-namespace {
-
-using Request = std::function<void(nvme::IoCallback)>;
-
-void wait_for(const Request& start) {
-  std::promise<nvme::IoResult> done;
-  start([&done](const nvme::IoResult& result) { done.set_value(result); });
-  done.get_future().get().throw_if_failed();
-}
-
-}  // namespace
-
 void restore_kept(const checkpoint::Manifest& kept, const std::string& pages,
                   const plan::Plan& plan, nvme::StoreOptions store, swap::Tiers& to, int slot) {
-  constexpr Bytes kPart = 4 * kMiB;
   swap::TierOptions options;
   for (const plan::Extent& extent : plan.programs.extents) {
     if (extent.kind == plan::ExtentKind::kState)
@@ -102,19 +88,12 @@ void restore_kept(const checkpoint::Manifest& kept, const std::string& pages,
     throw Error(ErrorKind::kFailed, str("the page table of the kept step ", kept.step,
                                         " is not one of this run's layout"));
   }
-  const gpu::HostMemory buffer(kPart, "a kept checkpoint");
-  for (int extent = 0; extent < extents; ++extent) {
-    const Bytes bytes = options.extents[static_cast<std::size_t>(extent)].bytes;
-    for (Bytes at = 0; at < bytes; at += kPart) {
-      const Bytes part = std::min(kPart, bytes - at);
-      wait_for([&](nvme::IoCallback done) {
-        from.read(extent, kept.slot, at, buffer.data(), part, std::move(done));
-      });
-      wait_for([&](nvme::IoCallback done) {
-        to.write(extent, slot, at, buffer.data(), part, std::move(done));
-      });
-    }
-  }
+  read_slot(from, kept.slot, extents,
+            [&](int extent, Bytes at, const std::byte* memory, Bytes bytes) {
+              wait_for_io([&](nvme::IoCallback done) {
+                to.write(extent, slot, at, memory, bytes, std::move(done));
+              });
+            });
   to.store()->sync();
 }
 

@@ -9,6 +9,7 @@
 #include "engine/base/str.h"
 #include "engine/config/load.h"
 #include "engine/config/reference.h"
+#include "engine/train/read_slot.h"
 
 namespace zinf::train {
 
@@ -75,21 +76,47 @@ void compare_batches(const checkpoint::Manifest& manifest, const checkpoint::Man
   (same_rows ? changes.last_bits : changes.meaningful).push_back(line);
 }
 
-[[noreturn]] void refuse(const std::string& what, const std::string& expected,
-                         const std::string& found) {
-  throw Error(ErrorKind::kUsage,
-              str("resume: the run's ", what, " is ", expected, ", this one's is ", found),
-              "give the run's own model and config, --fresh to start over, or another --run-dir");
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
 }
 
-void check_possible(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now) {
+// What the config says otherwise, most telling first: one of these keys may be the reason.
+std::string changed_keys(const ResumeChanges& changes) {
+  std::vector<std::string> lines = changes.meaningful;
+  lines.insert(lines.end(), changes.harmless.begin(), changes.harmless.end());
+  return lines.empty() ? "" : str("; what changed in the config: ", joined(lines));
+}
+
+// "layer 0 weight: 16384 bytes, 2 slots" of the first extent that differs.
+std::string extent_text(const std::vector<checkpoint::ManifestExtent>& extents, std::size_t index) {
+  if (index >= extents.size()) return str(extents.size(), " extents");
+  const checkpoint::ManifestExtent& e = extents[index];
+  return str(e.piece, " ", e.state, ": ", e.elements, " elements, ", e.bytes, " bytes, ", e.slots,
+             e.slots == 1 ? " slot" : " slots");
+}
+
+void check_possible(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
+                    const ResumeChanges& changes) {
+  const auto refuse = [&](const std::string& what, const std::string& expected,
+                          const std::string& found) {
+    throw Error(ErrorKind::kUsage,
+                str("resume: the run's ", what, " is ", expected, ", this one's is ", found,
+                    changed_keys(changes)),
+                "give the run's own model and config, --fresh to start over, or another --run-dir");
+  };
   if (manifest.model != now.model)
     refuse("model (sizes, names, frozen tensors)", manifest.model, now.model);
   if (manifest.format != now.format)
     refuse("optimizer and state format", manifest.format, now.format);
   if (manifest.extents != now.extents) {
-    refuse("layout of the state area", str(manifest.extents.size(), " extents"),
-           str(now.extents.size(), " extents (checkpoint.slots?)"));
+    const auto first = std::mismatch(manifest.extents.begin(), manifest.extents.end(),
+                                     now.extents.begin(), now.extents.end())
+                           .first;
+    const auto index = static_cast<std::size_t>(first - manifest.extents.begin());
+    refuse("layout of the state area", extent_text(manifest.extents, index),
+           extent_text(now.extents, index));
   }
   if (manifest.drives != now.drives || manifest.area != now.area) {
     std::string before, after;
@@ -109,12 +136,6 @@ void check_data(const checkpoint::Manifest& manifest, const checkpoint::Manifest
       str("resume: the data changed: ", changed->before.path, " had hash ", changed->before.hash,
           ", now ", changed->after.path, " has ", changed->after.hash),
       "restore the data, or set data.on_change: restart to begin the new data from its start");
-}
-
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
-  return text;
 }
 
 }  // namespace
@@ -163,8 +184,8 @@ void check_length(const checkpoint::Manifest& manifest, std::int64_t steps) {
 
 void check_resume(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
                   const config::RunConfig& config, bool allow) {
-  check_possible(manifest, now);
   const ResumeChanges changes = compare(manifest, now, config);
+  check_possible(manifest, now, changes);
   for (const std::string& line : changes.harmless)
     log::info(str("resume: ", line, ", which changes no result"));
   for (const std::string& line : changes.last_bits)
@@ -180,6 +201,53 @@ void check_resume(const checkpoint::Manifest& manifest, const checkpoint::Manife
     log::warning(str("resume: going on with ", joined(changes.meaningful), " (--allow)"));
   // Last: a changed key may be why random data are others.
   check_data(manifest, now, config);
+}
+
+checkpoint::ManifestFolder::Found newest_commit(const checkpoint::ManifestFolder& manifests,
+                                                const std::string& verified_area, bool needed) {
+  const checkpoint::ManifestFolder::Found found = manifests.find(verified_area);
+  for (const std::string& skipped : found.skipped) log::warning(str("resume: skipped ", skipped));
+  if (found.newest || found.skipped.empty() || !needed) return found;
+  throw Error(ErrorKind::kFailed,
+              str("no commit in ", manifests.folder(), " reads whole; the state is not touched"),
+              str("put a whole manifest and its page table back, go on from a kept step "
+                  "(--resume-from), ",
+                  found.without_pages ? str("from step ", *found.without_pages,
+                                            " unverified (--set io.verify=false), ")
+                                      : std::string(),
+                  "or start over (--fresh)"));
+}
+
+void check_older_commit(const checkpoint::ManifestFolder::Found& found, swap::Tiers& tiers,
+                        const std::string& pages, bool verify) {
+  if (found.skipped.empty()) return;
+  const std::int64_t step = found.newest->step;
+  if (!verify) {
+    log::warning(str("resume: io.verify is false: whether step ", step,
+                     " is still whole can't be told; the step after the newest commit may have "
+                     "begun to overwrite it"));
+    return;
+  }
+  const auto refuse = [&](const std::string& why) {
+    throw Error(
+        ErrorKind::kFailed,
+        str("resume: ", joined(found.skipped), "; and the commit before, step ", step, ", ", why),
+        found.without_pages ? str("set io.verify: false to go on from step ", *found.without_pages,
+                                  " unverified, or go on from a kept step (--resume-from)")
+                            : std::string("go on from a kept step (--resume-from), or start over "
+                                          "(--fresh)"));
+  };
+  const int extents = static_cast<int>(found.newest->extents.size());
+  if (pages.empty()) refuse("has no page table, so whether it is still whole can't be told");
+  if (!tiers.load_pages(found.newest->slot, extents, pages))
+    refuse("has a page table of another layout");
+  log::info(str("resume: reads all of step ", step, ", which may have been overwritten in part"));
+  try {
+    read_slot(tiers, found.newest->slot, extents, [](int, Bytes, std::byte*, Bytes) {});
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    refuse(str("is no longer whole: ", text.substr(0, text.find("\n  hint: "))));
+  }
 }
 
 }  // namespace zinf::train

@@ -7,6 +7,7 @@
 
 #include "engine/checkpoint/manifest.h"
 #include "engine/config/run_config.h"
+#include "swap/tiers.h"
 
 namespace zinf::train {
 
@@ -34,5 +35,17 @@ void check_length(const checkpoint::Manifest& manifest, std::int64_t steps);
 // without `allow`, every difference that changes what is trained. All else is logged.
 void check_resume(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
                   const config::RunConfig& config, bool allow);
+
+// The commit to go on from, if there is one; says what is skipped. verified_area: the run's, whose
+// commits need their page tables; "" without io.verify.
+// Error(kFailed), with `needed`: there are manifests, and none of them will do.
+checkpoint::ManifestFolder::Found newest_commit(const checkpoint::ManifestFolder& manifests,
+                                                const std::string& verified_area, bool needed);
+
+// Going on from the newest commit but one (found.skipped says why): the step after the newest may
+// have begun to overwrite it. Error(kFailed) unless every page is as `pages`, its page table, says.
+// Without checksums that can't be told, which is said; with `verify` they are asked for.
+void check_older_commit(const checkpoint::ManifestFolder::Found& found, swap::Tiers& tiers,
+                        const std::string& pages, bool verify);
 
 }  // namespace zinf::train

@@ -8,8 +8,10 @@
 #include "engine/base/str.h"
 #include "engine/checkpoint/kept.h"
 #include "engine/config/load.h"
+#include "engine/model/deepspeed_folder.h"
 #include "engine/train/commit.h"
 #include "engine/train/plan_run.h"
+#include "engine/train/run_folder.h"
 
 namespace zinf::train {
 
@@ -21,9 +23,11 @@ checkpoint::Manifest newest_manifest(const std::string& run_folder) {
     throw Error(ErrorKind::kUsage, str("no run folder at ", run_folder),
                 "give the folder that zinf train wrote (output_dir or --run-dir)");
   }
-  const checkpoint::ManifestFolder::Found found = checkpoint::ManifestFolder(run_folder).find();
+  const checkpoint::ManifestFolder::Found found =
+      checkpoint::ManifestFolder(run_folder).find(area_name(run_folder));
   for (const std::string& skipped : found.skipped) log::warning(str("skipped ", skipped));
   if (!found.newest) {
+    model::refuse_deepspeed(run_folder, "folder");
     throw Error(ErrorKind::kUsage, str("no whole commit in ", run_folder),
                 "let the run commit once, or give another folder");
   }

@@ -173,6 +173,7 @@ class TrainingRun {
       sampler.print(session_->trainer(), str("after step ", step));
     };
     loop.commit = [this](std::int64_t step) {
+      if (committer_->last_step() == step) return;  // its program has committed it
       if (two_slots() || step == *steps_ || stop_requested() != 0) {
         committer_->commit(*session_, step, step == *steps_);
       }
@@ -266,14 +267,9 @@ class TrainingRun {
 
  private:
   void find_commit() {
-    const checkpoint::ManifestFolder::Found found = manifests().find();
-    if (!options_.dry_run) resume_ = found.newest;
-    for (const std::string& skipped : found.skipped) log::warning(str("resume: skipped ", skipped));
-    if (found.newest || found.skipped.empty() || options_.resume_from) return;
-    throw Error(ErrorKind::kFailed,
-                str("no manifest in ", folder_.path(), " reads whole; the state is not touched"),
-                "put a whole manifest back, go on from a kept step (--resume-from), or start over "
-                "(--fresh)");
+    found_ =
+        newest_commit(manifests(), config_.io.verify ? folder_.area() : "", !options_.resume_from);
+    if (!options_.dry_run) resume_ = found_.newest;
   }
 
   checkpoint::ManifestFolder manifests() const {
@@ -305,7 +301,7 @@ class TrainingRun {
     parts.trainer.speculate = speculate(config_);
     parts.executor.keep_timings = options_.trace;
     parts.executor.commit = [this](std::int64_t step, std::int64_t version, int slot) {
-      committer_->publish(session_->tiers(), step, version, slot, false, false);
+      committer_->publish(session_->tiers(), step, version, slot, false, step == *steps_);
     };
     if (resume_) {
       parts.trainer.version = resume_->version;
@@ -369,7 +365,9 @@ class TrainingRun {
   }
 
   void go_on() {
-    take_state(config_.io.verify ? manifests().pages(*resume_) : "");
+    const std::string pages = config_.io.verify ? manifests().pages(*resume_) : "";
+    if (!kept_) check_older_commit(found_, session_->tiers(), pages, config_.io.verify);
+    take_state(pages);
     log::info(str("resumed after step ", resume_->step, " of ", resume_->steps));
   }
 
@@ -412,6 +410,7 @@ class TrainingRun {
   const TrainOptions& options_;
   std::optional<std::int64_t> steps_;  // of the whole run; none: known once the data is open
   RunFolder folder_;
+  checkpoint::ManifestFolder::Found found_;  // when the run was opened
   std::optional<checkpoint::Manifest> resume_;
   ModelInput model_;
   BatchShape batch_;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "engine/base/error.h"
@@ -99,6 +100,33 @@ TEST(ManifestFolder, GivesTheNewestWholeOneAndKeepsTwo) {
   ASSERT_EQ(found.skipped.size(), 1u);
   EXPECT_NE(found.skipped[0].find("manifest-4.json"), std::string::npos);
   EXPECT_EQ(manifests.pages(*found.newest), "pages");
+}
+
+TEST(ManifestFolder, PassesOverAManifestWithoutItsPageTable) {
+  for (const bool damaged : {false, true}) {
+    const TempFolder folder;
+    const ManifestFolder manifests(folder.path());
+    manifests.publish(sample(3), "pages of 3");
+    manifests.publish(sample(4), "pages of 4");
+    const std::string area = sample(4).area;
+    EXPECT_EQ(manifests.find(area).newest->step, 4);
+    std::filesystem::remove(manifests.pages_path(4));
+    if (damaged) std::ofstream(manifests.pages_path(4)) << "pages of 5";
+    const ManifestFolder::Found found = manifests.find(area);
+    ASSERT_TRUE(found.newest);
+    EXPECT_EQ(found.newest->step, 3);
+    EXPECT_EQ(found.without_pages, 4);
+    ASSERT_EQ(found.skipped.size(), 1u);
+    EXPECT_NE(found.skipped[0].find(damaged ? "pages-4.bin: damaged" : "pages-4.bin: missing"),
+              std::string::npos)
+        << found.skipped[0];
+    EXPECT_EQ(manifests.find("").newest->step, 4);
+    EXPECT_EQ(manifests.find("run-of-another").newest->step, 4);
+    EXPECT_TRUE(manifests.find("").skipped.empty());
+    std::ofstream(manifests.path(4), std::ios::trunc) << "torn";
+    EXPECT_EQ(manifests.find(area).newest->step, 3);
+    EXPECT_FALSE(manifests.find(area).without_pages);
+  }
 }
 
 TEST(ManifestFolder, ThoseOfKeptCheckpointsAreApart) {

@@ -1,5 +1,7 @@
 """Going on after a stop: exact whatever the state, its format and its place; learning rates; changed data; longer runs."""
 import json
+import os
+import pathlib
 import random
 import struct
 import unittest
@@ -128,6 +130,38 @@ class Commits(ResumeCase):
         self.assertGreater(looks, 0)
         self.assertEqual(sorted(file.name for file in folder.glob("manifest-*.json")), ["manifest-39.json", "manifest-40.json"])
         self.assertEqual(len(list((self.workspace.path / "swap").iterdir())), 1)
+
+
+class Costs(ResumeCase):
+    """What docs/checkpoints.md says of a commit."""
+    COUNT_SYNCS = pathlib.Path(z.ZINF).resolve().parent / "tests" / "cli" / "libcount_syncs.so"
+
+    def syncs(self, steps, *arguments):
+        """(of files in the run folder, of drives) of a run of so many steps."""
+        count = self.workspace.path / "count"
+        sections = z.mlp_sections(self.workspace, steps=steps)
+        self.trained(sections, *sets(ON_NVME, "io.engine=threads", *arguments),
+                     env={**os.environ, "LD_PRELOAD": str(self.COUNT_SYNCS), "ZINF_COUNT_FILE": str(count)})
+        return [int(number) for number in count.read_text().split()]
+
+    def test_syncs_of_a_commit(self):
+        for arguments, files in (((), 4), (("io.verify=false",), 2)):
+            few, many = self.syncs(3, *arguments), self.syncs(8, *arguments)
+            self.assertEqual([b - a for a, b in zip(few, many)], [5 * files, 5], arguments)
+
+    def test_the_last_step_is_published_once(self):
+        """It has as many syncs as any other: with commits by hand at its end there would be more."""
+        one, two = self.syncs(1), self.syncs(2)
+        self.assertEqual(two[0] - one[0], 4)
+        self.assertEqual(one[0], 4 * 2 + 2)  # before the first step and after it; summary.json
+
+    def test_bytes_of_a_commit(self):
+        self.trained(z.mlp_sections(self.workspace, width=300, steps=2), *sets(ON_NVME))
+        manifest = json.loads((self.folder / "manifest-2.json").read_text().rsplit("\n", 2)[0])
+        pages = sum(-(-extent["bytes"] // (256 << 10)) for extent in manifest["extents"])  # fp32
+        self.assertGreater(pages, len(manifest["extents"]))
+        self.assertEqual((self.folder / "pages-2.bin").stat().st_size, 16 + 8 * pages)
+        self.assertLess((self.folder / "manifest-2.json").stat().st_size, 16 << 10)
 
 
 class ChangedData(ResumeCase):

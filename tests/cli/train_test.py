@@ -243,13 +243,53 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(code, 0, err)
         self.assertIn("resumed after step 3", err)
 
-    def test_a_missing_page_table_is_named(self):
-        config, folder, _ = self.half_run("pages")
-        (folder / "pages-4.bin").unlink()
+    def test_a_missing_or_damaged_page_table_gives_way_to_the_commit_before(self):
+        """A commit that can't be verified is no whole commit; the one before is, as long as no later step has written to its slot."""
+        whole = None
+        for name, damage in (("missing", lambda file: file.unlink()), ("damaged", lambda file: self.flip(file, 20))):
+            config, folder, _ = self.half_run(f"pages-{name}")
+            damage(folder / "pages-4.bin")
+            code, _, err = z.train(config, folder, "--set", "placement={weights: nvme, optimizer: nvme}")
+            self.assertEqual(code, 0, err)
+            self.assertRegex(err, rf"warning resume: skipped \S*pages-4.bin: {name}")
+            self.assertIn("resumed after step 3", err)
+            whole = whole or z.summary(folder)["state_hash"]
+            self.assertEqual(z.summary(folder)["state_hash"], whole)
+        _, folder, _ = self.half_run("pages-undisturbed")
         code, _, err = z.train(config, folder)
-        self.assertEqual(code, 1, err)
-        self.assertIn("pages-4.bin: missing", err)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(z.summary(folder)["state_hash"], whole)
+
+    def test_the_commit_before_is_not_taken_once_it_is_overwritten(self):
+        """One page of it is another's: refused by name, and nothing is written; without verification one may go on from the newest."""
+        for kind in ("page table", "manifest"):
+            config, folder, area = self.half_run(f"overwritten {kind}")
+            manifests = {step: json.loads((folder / f"manifest-{step}.json").read_text().rsplit("\n", 2)[0]) for step in (3, 4)}
+            self.assertNotEqual(manifests[3]["slot"], manifests[4]["slot"])
+            extent = manifests[3]["extents"][0]
+            self.flip(area, (1 << 20) + manifests[3]["slot"] * extent["bytes"])  # the layout: docs/formats
+            if kind == "manifest":
+                (folder / "manifest-4.json").write_text("torn")
+            else:
+                (folder / "pages-4.bin").unlink()
+            before = area.read_bytes()
+            code, _, err = z.train(config, folder, "--set", "placement={weights: nvme, optimizer: nvme}")
+            self.assertEqual(code, 1, err)
+            self.assertRegex(err, r"the commit before, step 3, is no longer whole: page 0 of extent [01], .*is damaged")
+            self.assertEqual(area.read_bytes(), before)
+        config, folder, _ = self.half_run("unverified")
+        (folder / "pages-4.bin").unlink()
         code, _, err = z.train(config, folder, "--set", "io.verify=false")
+        self.assertEqual(code, 0, err)
+        self.assertIn("resumed after step 4", err)
+
+    def test_a_fresh_dry_run_does_not_mind_what_it_would_drop(self):
+        config, folder, _ = self.half_run("dropped")
+        for file in folder.glob("manifest-*.json"):
+            file.write_text("torn")
+        code, _, err = z.train(config, folder, "--dry-run")
+        self.assertEqual(code, 1, err)
+        code, _, err = z.train(config, folder, "--fresh", "--dry-run")
         self.assertEqual(code, 0, err)
 
     def test_usage_errors(self):
@@ -274,6 +314,54 @@ class TrainTest(unittest.TestCase):
         self.assertIn("model.embed_tokens.weight", header)
         self.assertNotIn("lm_head.weight", header)
         self.assertEqual(header["model.embed_tokens.weight"]["shape"], [1000, 64])
+
+    def test_files_of_an_export(self):
+        config = self.workspace.config("shards", **z.llama_sections(self.workspace, steps=1))
+        folder = self.workspace.path / "shards"
+        self.assertEqual(z.train(config, folder)[0], 0)
+        most = 100_000
+        for name, arguments, many in (("cut", ("--shard-size", "100KB"), True), ("single", ("--single-file",), False)):
+            hf = self.workspace.path / name
+            code, _, err = z.run("export", folder, hf, *arguments)
+            self.assertEqual(code, 0, err)
+            files = sorted(hf.glob("*.safetensors"))
+            self.assertEqual(len(files) > 1, many, files)
+            self.assertEqual((hf / "model.safetensors.index.json").exists(), many)
+            for file in files if many else []:
+                with open(file, "rb") as opened:
+                    header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+                tensors = [entry["data_offsets"] for tensor, entry in header.items() if tensor != "__metadata__"]
+                if len(tensors) > 1:  # a larger tensor has a file of its own
+                    self.assertLessEqual(sum(last - first for first, last in tensors), most)
+        for arguments in (("--shard-size", "100KB", "--single-file"), ("--shard-size", "0"), ("--shard-size", "much")):
+            code, _, err = z.run("export", folder, self.workspace.path / "none", *arguments)
+            self.assertEqual(code, 2, err)
+            self.assertIn("--shard-size", err)
+            self.assertFalse((self.workspace.path / "none").exists())
+
+    def test_a_deepspeed_checkpoint_is_recognised_by_every_command(self):
+        folder = self.workspace.path / "deepspeed"
+        (folder / "global_step10").mkdir(parents=True)
+        (folder / "zero_to_fp32.py").write_text("raise SystemExit('never run')")
+        (folder / "global_step10" / "zero_pp_rank_0_mp_rank_00_optim_states.pt").write_bytes(b"x")
+        for command in (("inspect", folder), ("verify", folder), ("export", folder, self.workspace.path / "none")):
+            code, _, err = z.run(*command)
+            self.assertEqual(code, 2, err)
+            self.assertIn("is a DeepSpeed ZeRO checkpoint", err)
+            self.assertIn("python zero_to_fp32.py", err)
+
+    def test_inspect_of_a_run(self):
+        """Sizes of layers and states, parameters, free space; the sums are those of the manifest."""
+        _, folder, _ = self.half_run("inspected")
+        code, out, err = z.run("inspect", folder)
+        self.assertEqual(code, 0, err)
+        self.assertIn(f"parameters {z.summary(folder)['parameters']}\n", out)
+        self.assertRegex(out, rf"free on {self.workspace.path / 'swap'} [0-9.]+ .?i?B\n")
+        for state in ("weight", "exp_avg", "exp_avg_sq"):
+            self.assertRegex(out, rf"\n  {state} +[0-9.]+ [KM]iB\n")
+        manifest = json.loads((folder / "manifest-4.json").read_text().rsplit("\n", 2)[0])
+        for piece in {extent["piece"] for extent in manifest["extents"]}:
+            self.assertRegex(out, rf"\n  {re.escape(piece)} +\d+ parameters +[0-9.]+ [KM]iB  norm [0-9.]+")
 
     def test_inspect_of_safetensors(self):
         """What a model's folder holds, without a run."""
@@ -314,6 +402,10 @@ class TrainTest(unittest.TestCase):
         code, _, err = z.train(config, folder, "--steps", "7", "--set", "model.width=65")
         self.assertEqual(code, 2, err)
         self.assertIn("model (sizes, names, frozen tensors)", err)
+        self.assertIn("model.width: 64 -> 65", err)
+        code, _, err = z.train(config, folder, "--steps", "7", "--set", "checkpoint.slots=1")
+        self.assertEqual(code, 2, err)
+        self.assertRegex(err, r"layout of the state area is .*2 slots, this one's is .*1 slot; .*checkpoint.slots: 2 -> 1")
 
     def test_status_tells_how_it_ended(self):
         config = self.workspace.config("status", **z.mlp_sections(self.workspace, steps=3))

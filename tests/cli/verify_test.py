@@ -60,6 +60,7 @@ class VerifyTest(unittest.TestCase):
             code, report, err = self.verify(folder)
             self.assertEqual(code, 0, err)
             self.assertTrue(report["whole"])
+            self.assertTrue(report["checksums"])
             self.assertTrue(report["compared_with_summary"])
             self.assertEqual(report["state_hash"], z.summary(folder)["state_hash"])
             self.assertEqual(report["weights_hash"], z.summary(folder)["weights_hash"])
@@ -69,6 +70,16 @@ class VerifyTest(unittest.TestCase):
         self.assertEqual(code, 0, err)
         self.assertIn("whole: every state was read", out)
         self.assertNotIn("\x1b", out + err)
+
+    def test_a_run_without_checksums_is_not_called_whole(self):
+        folder, _ = self.trained("unverified", None, *ON_NVME, "--set", "io.verify=false")
+        code, report, err = self.verify(folder)
+        self.assertEqual(code, 0, err)
+        self.assertFalse(report["checksums"])
+        code, out, err = z.run("verify", folder)
+        self.assertEqual(code, 0, err)
+        self.assertIn("no checksums: io.verify was false", out)
+        self.assertNotIn("whole", out)
 
     def test_a_flipped_byte(self):
         folder, area = self.trained("flipped")
@@ -181,7 +192,7 @@ class VerifyTest(unittest.TestCase):
             for file, data in manifests.items():
                 file.write_bytes(data.replace(b'"format": 1', b'"format": ' + version))
         with_format(b"2")  # the checksum no longer holds either; the unit tests have the version alone
-        refused("no manifest in", newest.name)
+        refused("no commit in", newest.name)
         for file, data in manifests.items():
             file.write_bytes(data)
         refused(r"model \(sizes, names, frozen tensors\)", code=2, more=("--set", "model.layers=4"))

@@ -102,6 +102,25 @@ TEST_F(TiersTest, TheStateSurvivesAndTheScratchAreaGoes) {
   EXPECT_EQ(read(tiers, 0, 1, 8192), 'x');
 }
 
+TEST_F(TiersTest, APageTableOfAnotherVersionOrLayoutIsNotTaken) {
+  TierOptions whole = options();
+  whole.extents = {{kMiB, 2, false}};
+  whole.host_arena = whole.host_budget = kMiB;
+  whole.host_base = 0;
+  Tiers tiers(whole);
+  write(tiers, 0, 1, 'x', kMiB);
+  const std::string table = tiers.save_pages(1, 1);
+  EXPECT_EQ(table.size(), 16u + 4 * 8);
+  EXPECT_TRUE(tiers.load_pages(1, 1, table));
+  std::string other = table;
+  other.replace(other.find("v1"), 2, "v2");
+  EXPECT_FALSE(tiers.load_pages(1, 1, other));
+  EXPECT_FALSE(tiers.load_pages(1, 1, table + std::string(8, 'x')));
+  EXPECT_FALSE(tiers.load_pages(1, 1, table.substr(0, table.size() - 8)));
+  EXPECT_FALSE(tiers.load_pages(1, 1, ""));
+  EXPECT_TRUE(tiers.load_pages(1, 1, table));
+}
+
 TEST_F(TiersTest, WhatDoesNotFitIsRefusedBeforeAnythingIsMade) {
   TierOptions tight = options();
   tight.host_budget -= 1;
