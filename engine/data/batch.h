@@ -27,11 +27,11 @@ struct MicroBatch {
 
 struct StepBatch {
   std::vector<MicroBatch> micro_batches;  // of this rank
-  int first_micro_batch = 0;              // its number within the step, over all ranks
   // Over the whole step and all ranks:
   std::int64_t tokens = 0;
   std::int64_t target_tokens = 0;  // what the loss is averaged over
   double padding = 0;              // share of positions that are padding
+  int first_micro_batch = 0;       // the first one's number within the step, over all ranks
 };
 
 }  // namespace zinf::data
