@@ -72,6 +72,7 @@ class Executor {
   const plan::ProgramSet& programs() const { return programs_; }
 
   // The op that has been running or in flight for longest. Any thread. See activity.h.
+  gpu::Device& device() { return tiers_.device(); }
   struct Active {
     plan::Lane lane;
     plan::OpKind kind;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <future>
 #include <span>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "cpu_optim/norm.h"
 #include "engine/base/error.h"
 #include "engine/base/str.h"
+#include "engine/model/finite.h"
 
 namespace zinf::step {
 
@@ -51,6 +53,19 @@ void check_coverage(const RunnerParts& parts, std::span<const plan::Segment> seg
   }
 }
 
+// A gradient is complete once the first of the stages that use its piece has run backward.
+std::vector<int> backward_order(const model::ModelSpec& model) {
+  std::vector<int> order;
+  for (const model::StageSpec& stage : model.stages) {
+    std::vector<int> first_uses;
+    for (const int piece : stage.pieces) {
+      if (std::find(order.begin(), order.end(), piece) == order.end()) first_uses.push_back(piece);
+    }
+    order.insert(order.begin(), first_uses.begin(), first_uses.end());
+  }
+  return order;
+}
+
 }  // namespace
 
 OpRunner::OpRunner(RunnerParts parts) : parts_(std::move(parts)) {
@@ -64,6 +79,7 @@ OpRunner::OpRunner(RunnerParts parts) : parts_(std::move(parts)) {
     tile_sums_.emplace_back(piece.trainable ? piece.elements / model::kTile : 0, 0.0);
     piece_finite_.push_back(1);
   }
+  backward_order_ = backward_order(*parts_.model);
 }
 
 std::byte* OpRunner::at(const Operand& operand) const {
@@ -152,7 +168,42 @@ void OpRunner::compute(const Op& op, const SegmentArgs& args) {
   call.pieces = pieces;
   call.inputs = inputs;
   call.outputs = outputs;
+  if (looks_on_ != nullptr) {
+    look_at_inputs(stage, args.batch->micro_batches[static_cast<std::size_t>(op.micro_batch)],
+                   inputs);
+  }
   parts_.compute->run(call);
+}
+
+void OpRunner::look_for_non_finite(gpu::Device* on) {
+  looks_on_ = on;
+  if (on != nullptr) first_bad_stage_ = -1;
+}
+
+void OpRunner::look_at_inputs(const model::StageSpec& stage, const data::MicroBatch& batch,
+                              std::span<const model::ActivationOperand> inputs) {
+  const std::vector<model::StageSpec>& stages = parts_.model->stages;
+  const std::int64_t positions = static_cast<std::int64_t>(batch.rows) * batch.length;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const int activation = stage.inputs[i];
+    const std::int64_t width =
+        parts_.model->activations[static_cast<std::size_t>(activation)].width;
+    std::vector<std::byte> values(static_cast<Bytes>(positions * width) *
+                                  size_of(parts_.model->compute_type));
+    std::promise<void> copied;
+    looks_on_->copy(gpu::CopyDirection::kDeviceToHost,
+                    {{values.data(), inputs[i].value, values.size()}},
+                    [&](double) { copied.set_value(); });
+    copied.get_future().wait();
+    if (model::all_finite(values.data(), parts_.model->compute_type, positions * width)) continue;
+    const auto producer = std::find_if(stages.begin(), stages.end(), [&](const auto& candidate) {
+      return std::find(candidate.outputs.begin(), candidate.outputs.end(), activation) !=
+             candidate.outputs.end();
+    });
+    if (producer == stages.end()) continue;  // of the data
+    const int number = static_cast<int>(producer - stages.begin());
+    if (first_bad_stage_ < 0 || number < first_bad_stage_) first_bad_stage_ = number;
+  }
 }
 
 namespace {
@@ -316,12 +367,15 @@ std::int64_t OpRunner::trainable_elements() const {
 OpRunner::Norm OpRunner::norm() const {
   Norm result;
   std::vector<double> all;
-  for (std::size_t piece = 0; piece < tile_sums_.size(); ++piece) {
-    all.insert(all.end(), tile_sums_[piece].begin(), tile_sums_[piece].end());
-    if (!piece_finite_[piece] && result.finite) {
-      result.finite = false;
-      result.first_bad_piece = static_cast<int>(piece);
-    }
+  for (const std::vector<double>& sums : tile_sums_)
+    all.insert(all.end(), sums.begin(), sums.end());
+  // A value that is not finite spreads to all that backward computes after it.
+  const auto bad = std::find_if(backward_order_.begin(), backward_order_.end(), [&](int piece) {
+    return piece_finite_[static_cast<std::size_t>(piece)] == 0;
+  });
+  if (bad != backward_order_.end()) {
+    result.finite = false;
+    result.first_bad_piece = *bad;
   }
   result.value = optim::norm_from_sums(all);
   return result;

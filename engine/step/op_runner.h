@@ -12,6 +12,7 @@
 #include "engine/model/compute.h"
 #include "engine/plan/placement.h"
 #include "engine/plan/program.h"
+#include "gpu/device.h"
 
 namespace zinf::step {
 
@@ -55,10 +56,16 @@ class OpRunner {
   struct Norm {
     double value = 0;
     bool finite = true;
-    int first_bad_piece = -1;
+    int first_bad_piece = -1;  // in the order in which backward completes gradients
   };
   Norm norm() const;
   void reset_norm();
+  // From now on forward calls first look at what they are given, on this device; nullptr: no
+  // longer. Not while ops run. Then: the first stage in forward order that made a value which is
+  // not finite; -1: none of those before the head.
+  void look_for_non_finite(gpu::Device* on);
+  int first_bad_stage() const { return first_bad_stage_; }
+  const model::ModelSpec& model() const { return *parts_.model; }
   // Parameters of the trainable pieces, without padding: what a step updates.
   std::int64_t trainable_elements() const;
 
@@ -69,6 +76,8 @@ class OpRunner {
 
  private:
   void compute(const plan::Op& op, const SegmentArgs& args);
+  void look_at_inputs(const model::StageSpec& stage, const data::MicroBatch& batch,
+                      std::span<const model::ActivationOperand> inputs);
   void gather(const plan::Op& op, const data::StepBatch& batch);
   void add_rows(const plan::Op& op, const data::StepBatch& batch);
   void add_to_gradient(std::byte* gradient, std::int64_t first, std::span<const float> sum) const;
@@ -80,6 +89,9 @@ class OpRunner {
   RunnerParts parts_;
   std::vector<std::vector<double>> tile_sums_;  // per piece
   std::vector<char> piece_finite_;
+  gpu::Device* looks_on_ = nullptr;
+  int first_bad_stage_ = -1;
+  std::vector<int> backward_order_;  // pieces, those whose gradients are complete first in front
   struct RowUse {
     std::int32_t id;
     std::int64_t position;  // over the whole step

@@ -185,6 +185,15 @@ void Trainer::evaluate(const data::StepBatch& batch, int group, std::uint64_t dr
   }
 }
 
+int Trainer::first_bad_stage(const data::StepBatch& batch, int group) {
+  runner_.look_for_non_finite(&executor_.device());
+  const Evaluation evaluation = evaluate(batch, group, training_key());
+  runner_.look_for_non_finite(nullptr);
+  if (runner_.first_bad_stage() >= 0 || std::isfinite(evaluation.loss_sum))
+    return runner_.first_bad_stage();
+  return static_cast<int>(runner_.model().stages.size()) - 1;  // the head, whose output is the loss
+}
+
 std::int32_t Trainer::next_token(const data::StepBatch& batch) {
   ZINF_CHECK(gradient_batch_ == nullptr, "sampling starts drained");
   compute_.begin_step(batch, 1.0, model::kNoDropout);

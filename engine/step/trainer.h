@@ -83,6 +83,9 @@ class Trainer {
   }
   // Of the next step to be trained.
   std::uint64_t training_key() const;
+  // In state A. The first stage, in forward order, that makes a value which is not finite of the
+  // batch of the next step to be trained; -1: none.
+  int first_bad_stage(const data::StepBatch& batch, int group);
   // In state A. One micro-batch of one row: the most likely id after its last position.
   std::int32_t next_token(const data::StepBatch& batch);
 

@@ -178,17 +178,31 @@ class Loop {
     return true;
   }
 
+  // A loss that is not finite leaves no gradient that is.
   std::string what_is_bad(const step::StepResult& result) const {
-    return result.first_bad_piece < 0
+    return !std::isfinite(result.loss)
                ? str("the loss is ", result.loss)
                : str("the gradient of ", parts_.plan->model->pieces[result.first_bad_piece].name,
                      " is not finite");
   }
 
+  // Where in forward a loss that is not finite comes from: it is looked for once the run has
+  // failed, so that it costs nothing before.
+  std::string origin(const step::StepResult& result) {
+    if (std::isfinite(result.loss)) return "";
+    const int stage =
+        parts_.session->trainer().first_bad_stage(*batch_, parts_.plan->input.settings.group);
+    if (stage < 0) return "";
+    return str(", first seen in the output of ",
+               parts_.plan->model->stages[static_cast<std::size_t>(stage)].name);
+  }
+
   // Ends the run before this step's update, with those before it applied.
-  [[noreturn]] void stop_at(std::int64_t step, const std::string& what, const std::string& hint) {
+  [[noreturn]] void stop_at(std::int64_t step, const step::StepResult& result,
+                            const std::string& when, const std::string& hint) {
     parts_.session->trainer().skip();
     parts_.session->trainer().drain();
+    const std::string what = what_is_bad(result) + when + origin(result);
     progress_.finish();
     const std::string commit =
         parts_.plan->input.settings.slots == 1
@@ -211,20 +225,19 @@ class Loop {
                     scaler.scale() < before ? str("; now ", scaler.scale()) : std::string()));
       return;
     }
-    stop_at(step, str(what_is_bad(result), " at the least loss scale, ", before),
+    stop_at(step, result, str(" at the least loss scale, ", before),
             "train in bf16, whose range is that of fp32, or look at the data of this step");
   }
 
   void skip_or_stop(std::int64_t step, const step::StepResult& result) {
-    const std::string where = what_is_bad(result);
     if (parts_.config->train.on_nonfinite == config::OnNonfinite::kSkip &&
         ++skips_in_a_row_ < kMostSkips) {
       parts_.session->trainer().skip();
       progress_.clear();
-      log::warning(str("step ", step, " is skipped: ", where));
+      log::warning(str("step ", step, " is skipped: ", what_is_bad(result)));
       return;
     }
-    stop_at(step, where,
+    stop_at(step, result, "",
             "lower the learning rate, clip gradients (gradient_clipping: 1.0), or look at the data "
             "of this step");
   }

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import struct
 import unittest
 
 import zinf_runner as z
@@ -181,7 +182,7 @@ class TrainTest(unittest.TestCase):
             folder = self.workspace.path / f"nan-{tier}"
             code, _, err = z.train(config, folder, "--set", f"placement={{weights: {tier}, optimizer: {tier}}}")
             self.assertEqual(code, 1, err)
-            found = re.search(r"step (\d+): (the gradient of \S+ is not finite|the loss is \S+); no state was changed by this step; "
+            found = re.search(r"step (\d+): (the gradient of \S+ is not finite|the loss is \S+, first seen in the output of [\w ]+); no state was changed by this step; "
                               r"the last commit is step (\d+)\n", err)
             self.assertTrue(found, err)
             self.assertEqual(int(found[3]), int(found[1]) - 1 if tier == "nvme" else 0)
@@ -193,6 +194,29 @@ class TrainTest(unittest.TestCase):
         folder = self.workspace.path / "skips"
         code, _, err = z.train(config, folder)
         self.assertEqual(code, 1, err)
+    def test_the_layer_whose_values_overflow_is_named(self):
+        """Huge weights of one layer, in the middle or last, make the loss NaN and with it every gradient."""
+        sections = z.llama_sections(self.workspace, steps=1)
+        self.trained(sections)
+        model = self.workspace.path / "run1" / "model"
+        whole = (model / "model.safetensors").read_bytes()
+        start = 8 + struct.unpack("<Q", whole[:8])[0]
+        tensors = json.loads(whole[8:start])
+        for layer in (1, 2):
+            data = bytearray(whole)
+            for name, tensor in tensors.items():
+                if name.startswith(f"model.layers.{layer}.mlp."):
+                    self.assertEqual(tensor["dtype"], "F32")
+                    begin, end = (start + offset for offset in tensor["data_offsets"])
+                    data[begin:end] = struct.pack("<f", 1e25) * ((end - begin) // 4)
+            (model / "model.safetensors").write_bytes(data)
+            sections["model"] = {"path": str(model)}
+            config = self.workspace.config(f"overflow{layer}", **sections)
+            for group in (1, 3):
+                code, _, err = z.train(config, self.workspace.path / f"overflow{layer}-{group}", "--set", f"step.group={group}")
+                self.assertEqual(code, 1, err)
+                self.assertRegex(err, rf"step 1: the loss is -?nan, first seen in the output of layer {layer}; no state was changed")
+
         skipped = err.count("is skipped:")
         self.assertEqual(skipped, 9, err)
         learning_rates = {line["lr"] for line in z.metrics(folder)}

@@ -69,8 +69,9 @@ class FakeCompute : public model::Compute {
   Bytes workspace_peak() const override { return peak_; }
 
  protected:
-  // A gradient value, and a micro-batch's loss per target, before they are stored: tests put a
-  // non-finite one here.
+  // An output's value, a gradient's, and a micro-batch's loss per target, before they are stored:
+  // tests put a non-finite one here.
+  virtual float output_of(int /*stage*/, float value) { return value; }
   virtual float gradient_of(int piece, float value) { return value; }
   virtual double loss_of(double value) { return value; }
 
@@ -128,9 +129,9 @@ class FakeCompute : public model::Compute {
            size_of(spec_.compute_type);
   }
 
-  void fill(std::byte* to, std::int64_t elements, std::uint64_t seed) const {
+  void fill(std::byte* to, std::int64_t elements, std::uint64_t seed, float added = 0) const {
     std::vector<float> values(static_cast<std::size_t>(elements));
-    for (std::int64_t i = 0; i < elements; ++i) values[i] = value(seed, i);
+    for (std::int64_t i = 0; i < elements; ++i) values[i] = value(seed, i) + added;
     to_stored(spec_.compute_type, values.data(), to, elements);
   }
 
@@ -157,7 +158,7 @@ class FakeCompute : public model::Compute {
                const data::MicroBatch& micro, std::int64_t positions, std::uint64_t seed) {
     for (std::size_t i = 0; i < stage.outputs.size(); ++i) {
       fill(call.outputs[i].value, positions * spec_.activations[stage.outputs[i]].width,
-           random_key(seed, i));
+           random_key(seed, i), output_of(call.stage, 0));
     }
     if (stage.kind == model::StageKind::kHead) add_loss(call, micro, seed);
     if (call.mode == model::CallMode::kForwardKeep)

@@ -2,8 +2,10 @@
 // the state goes on from one placement to another.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "tests/step/random_case.h"
 #include "tests/step/temp_folder.h"
@@ -32,6 +34,63 @@ class BadCompute : public testing::FakeCompute {
     return bad_loss ? std::numeric_limits<double>::infinity() : value;
   }
 };
+
+// A value that is not finite, born in a layer's backward, spreads to the gradients of all that
+// backward computes after it: the layers in front and the table, whether or not it is the head's
+// too.
+class SpreadingCompute : public testing::FakeCompute {
+ public:
+  using FakeCompute::FakeCompute;
+  std::vector<int> bad_pieces;
+  int bad_stage = -1;
+
+ protected:
+  float gradient_of(int piece, float value) override {
+    const bool bad = std::find(bad_pieces.begin(), bad_pieces.end(), piece) != bad_pieces.end();
+    return bad ? std::numeric_limits<float>::quiet_NaN() : value;
+  }
+  float output_of(int stage, float value) override {
+    return stage == bad_stage ? std::numeric_limits<float>::infinity() : value;
+  }
+  double loss_of(double value) override {
+    return bad_stage >= 0 ? std::numeric_limits<double>::quiet_NaN() : value;
+  }
+};
+
+TEST(NonFinite, NamesWhereBackwardMetItFirst) {
+  const testing::Watchdog watchdog("non-finite");
+  const TempFolder folder(testing::quick_parent());
+  for (const bool tied : {false, true}) {
+    Case c = testing::plain_case();
+    c.drawn.model.tied = tied;
+    *c.drawn.spec = testing::small_spec(c.drawn.model);
+    c.drawn.input.placement.pieces.resize(c.spec().pieces.size());
+    SpreadingCompute compute(c.spec());
+    const optim::Optimizer optimizer(c.drawn.format, testing::hyper_for(c.drawn.format));
+    OutOfCoreOptions options;
+    options.folder = folder.path();
+    OutOfCore engine(c.input(), plan::compile(c.input()), compute, optimizer, options);
+    store_initial(c, engine);
+    const std::vector<data::StepBatch> batches = batches_of(c);
+    constexpr int kTable = 0;
+    compute.bad_pieces = {kTable};
+    for (int layer = 1; layer <= c.drawn.model.layers; ++layer) {
+      compute.bad_pieces.push_back(layer);
+      const step::StepResult bad = engine.trainer().gradients(batches[0]);
+      EXPECT_FALSE(bad.finite);
+      EXPECT_EQ(bad.first_bad_piece, layer) << "tied: " << tied;
+      engine.trainer().skip();
+    }
+    // Born in a forward: the layer's output, or the loss itself.
+    compute.bad_pieces.clear();
+    const int stages = static_cast<int>(c.spec().stages.size());
+    const int group = c.input().settings.group;
+    for (compute.bad_stage = 1; compute.bad_stage < stages; ++compute.bad_stage)
+      EXPECT_EQ(engine.trainer().first_bad_stage(batches[0], group), compute.bad_stage);
+    compute.bad_stage = -1;
+    EXPECT_EQ(engine.trainer().first_bad_stage(batches[0], group), -1);
+  }
+}
 
 // The state after a skipped step is that before it, and training goes on as if it had never been.
 TEST(NonFinite, ASkippedStepChangesNothing) {
