@@ -235,7 +235,9 @@ void step_rows(std::vector<Option>& out) {
   out.push_back(
       Row("step.speculate", Kind::kChoice,
           "Update during backward, before the norm to clip by is known; a step that clips "
-          "after all is updated again. auto: while clipping is rare. Same bits either way.")
+          "after all is updated again. auto: where the plan is faster so, while clipping is rare; "
+          "always: wherever memory and slots allow it (the plan says where not). Same bits either "
+          "way.")
           .to(&RunConfig::step, &StepConfig::speculate)
           .one_of({"auto", "never", "always"}));
 }

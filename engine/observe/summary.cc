@@ -83,6 +83,7 @@ Summary from_json(const Json& json) {
   get_count(json, "tokens", summary.tokens);
   get_count(json, "redo_steps", summary.redo_steps);
   get_text(json, "stopped_by", summary.stopped_by);
+  get_count(json, "speculated_steps", summary.speculated_steps);
   get_optional(json, "eval_loss", summary.eval_loss);
   return summary;
 }
@@ -118,6 +119,7 @@ std::string summary_json(const Summary& summary) {
   json["stopped_by"] = summary.stopped_by.empty() ? Json(nullptr) : Json(summary.stopped_by);
   if (summary.eval_loss) json["eval_loss"] = json_number(*summary.eval_loss);
   return dump(json, 1) + "\n";
+  json["speculated_steps"] = summary.speculated_steps;
 }
 
 Summary parse_summary(std::string_view json) {

@@ -37,6 +37,8 @@ std::string head(const Summary& s) {
   text += fmt::format("\n{} tokens in {}, {} tok/s", with_commas(s.tokens),
                       format_duration(s.total_seconds), format_count(s.tokens_per_second));
   if (std::isfinite(s.efficiency)) text += ", efficiency " + format_percent(s.efficiency);
+  if (s.speculated_steps > 0)
+    text += fmt::format(", {} steps with early updates", s.speculated_steps);
   if (s.redo_steps > 0) text += fmt::format(", {} steps redone", s.redo_steps);
   text += "\n";
   if (!s.weights_hash.empty()) text += "weights " + s.weights_hash + "\n";

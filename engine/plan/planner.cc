@@ -56,6 +56,7 @@ class Search {
 
   std::optional<Candidate> best;
   std::vector<Rejected> rejected;
+  std::vector<std::string> notes;
   std::optional<std::pair<Shortage, std::string>>
       nearest;  // the leanest candidate that did not fit
 
@@ -322,15 +323,41 @@ class Search {
     return count;
   }
 
-  // How many pieces to update during backward: as many as make the simulated step shortest. They
-  // need a slot that holds no commit, so that each step has to be committed.
+  // Why nothing can be updated during backward; empty where something can. It takes a slot that
+  // holds no commit, so that each step has to be committed.
+  std::string early_updates_obstacle() const {
+    if (best->input.settings.slots != 2) return "checkpoint.slots: 1 leaves no slot to write to";
+    if (!best->input.settings.commit_each_step) {
+      return request_.commit_each_step
+                 ? "checkpoint.every is not each step"
+                 : "states are in memory, so that not each step is committed; with placement: "
+                   "{weights: nvme, optimizer: nvme} it is";
+    }
+    if (pieces_for_early_updates() == 0) return "there are only vocabulary tables to update";
+    return "";
+  }
+
+  // How many pieces to update during backward: as many as make the simulated step shortest.
   void choose_early_updates() {
-    if (!request_.pins.early_updates &&
-        (!request_.early_updates || !best->input.settings.commit_each_step ||
-         best->input.settings.slots != 2))
-      return;
+    const bool pinned = request_.pins.early_updates.has_value();
+    if (!pinned && request_.early_updates == EarlyUpdates::kNever) return;
+    std::string obstacle = pinned ? "" : early_updates_obstacle();
+    std::optional<Candidate> chosen;
+    if (obstacle.empty()) chosen = early_candidate(obstacle);
+    if (chosen) {
+      best = std::move(chosen);
+    } else if (request_.early_updates == EarlyUpdates::kAlways) {
+      notes.push_back("step.speculate: always has no effect: " + obstacle);
+    }
+  }
+
+  // obstacle: what the least that was tried lacks, where nothing fits.
+  std::optional<Candidate> early_candidate(std::string& obstacle) {
     const int most = pieces_for_early_updates();
-    double shortest = best->forecast.step_seconds * 0.99;
+    const bool required =
+        request_.pins.early_updates || request_.early_updates == EarlyUpdates::kAlways;
+    double shortest =
+        required ? std::numeric_limits<double>::infinity() : best->forecast.step_seconds * 0.99;
     std::optional<Candidate> chosen;
     int before = 0;
     for (const int quarters : {1, 2, 3, 4}) {
@@ -342,20 +369,21 @@ class Search {
       Candidate candidate = build(std::move(input));
       if (const Shortage missing = shortage(candidate); missing.any()) {
         note_miss(candidate, missing);
+        if (obstacle.empty()) obstacle = str(rejected.back().what, " ", rejected.back().why);
         continue;
       }
       add_edges(candidate.programs, request_.overlap);
       candidate.forecast = best->forecast;
       candidate.early =
           simulate(candidate.programs, candidate.input, request_.hardware, Cycle::kEarly);
-      if (candidate.early->step_seconds >= shortest && !request_.pins.early_updates) {
+      if (candidate.early->step_seconds >= shortest) {
         rejected.push_back({describe(candidate.input), slower(*candidate.early)});
         continue;
       }
       shortest = candidate.early->step_seconds;
       chosen = std::move(candidate);
     }
-    if (chosen) best = std::move(chosen);
+    return chosen;
   }
 
   static std::string slower(const Forecast& forecast) {
@@ -413,35 +441,6 @@ class Search {
 
 }  // namespace
 
-std::string describe(const CompileInput& input) {
-  const CompileSettings& s = input.settings;
-  int host_weights = 0, host_optimizer = 0, spilled = 0, trainable = 0, device_weights = 0;
-  for (std::size_t p = 0; p < input.placement.pieces.size(); ++p) {
-    const PiecePlacement& placement = input.placement.pieces[p];
-    host_weights += placement.weights == Tier::kHost;
-    device_weights += placement.weights == Tier::kDevice;
-    if (!input.model->pieces[p].trainable) continue;
-    ++trainable;
-    host_optimizer += placement.optimizer == Tier::kHost;
-    spilled += placement.gradients == Tier::kNvme;
-  }
-  std::string text = str("group ", s.group, ", ", s.recompute ? "recompute" : "kept activations",
-                         ", stage inputs on ", tier_name(input.placement.activations));
-  const auto count = [&](int number, const char* what) {
-    if (number > 0) text += str(", ", what, " ", number);
-  };
-  if (input.rounds_gradients()) text += ", bf16 gradients";
-  count(device_weights, "weights on device:");
-  count(host_weights, "weights in host memory:");
-  count(host_optimizer, "optimizer states in host memory:");
-  count(spilled, "gradients on NVMe:");
-  if (s.slice_rows > 0) text += str(", the head's table in slices of ", s.slice_rows, " rows");
-  count(s.early_updates, "updated during backward:");
-  text += str(" of ", trainable, " pieces, ", s.ring_slots, " slots of ", s.chunk_elements,
-              " elements, prefetch ", s.prefetch);
-  return text;
-}
-
 Plan make_plan(const PlanRequest& request) {
   Plan plan;
   plan.model = std::make_unique<model::ModelSpec>(request.model);
@@ -451,7 +450,8 @@ Plan make_plan(const PlanRequest& request) {
   Candidate& best = *search.best;
   plan.input = std::move(best.input);
   plan.programs = std::move(best.programs);
-  const bool early = best.early.has_value() && !request.clips;
+  const bool early =
+      best.early.has_value() && (!request.clips || request.early_updates == EarlyUpdates::kAlways);
   plan.waiting = best.forecast;
   plan.early = best.early;
   plan.forecast = early ? *plan.early : plan.waiting;
@@ -464,6 +464,7 @@ Plan make_plan(const PlanRequest& request) {
   if (request.pin && !plan.programs.extents.empty()) plan.pinned_bytes = plan.host_arena_bytes;
   plan.nvme_bytes = best.nvme;
   plan.rejected = std::move(search.rejected);
+  plan.notes = std::move(search.notes);
   int spilled = 0;
   Bytes spilled_bytes = 0;
   plan.all_on_nvme = true;

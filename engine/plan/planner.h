@@ -31,6 +31,10 @@ struct Pins {
   std::optional<std::int64_t> slice_rows = {};
 };
 
+// Updates during backward. kAuto: where the simulated step is shorter; kAlways: wherever slots and
+// memory allow it (where they don't, a note says why).
+enum class EarlyUpdates { kNever, kAuto, kAlways };
+
 struct PlanRequest {
   model::ModelSpec model;
   std::vector<StateLayout> states;
@@ -45,9 +49,9 @@ struct PlanRequest {
   std::optional<bool>
       commit_each_step;  // absent: when every state is on NVMe and two slots allow it
   int slots = 2;
-  bool clips = false;         // the norm may clip, so that early updates are speculation
-  bool early_updates = true;  // allowed
-  bool pin = false;           // the host arena's pages are to be locked for I/O
+  bool clips = false;  // the norm may clip, so that early updates are speculation
+  EarlyUpdates early_updates = EarlyUpdates::kAuto;
+  bool pin = false;  // the host arena's pages are to be locked for I/O
 };
 
 struct Rejected {
@@ -59,7 +63,9 @@ struct Plan {
   CompileInput input;  // input.model points into `model`
   std::unique_ptr<model::ModelSpec> model;
   ProgramSet programs;
-  Forecast forecast;  // of the steps to expect: `early` where nothing clips, else `waiting`
+  // Of the steps to expect: `early` where nothing clips or early updates are a must, else
+  // `waiting`.
+  Forecast forecast;
   TrafficForecast traffic;
   Forecast waiting;               // every update waits for the norm
   std::optional<Forecast> early;  // some pieces are updated during backward

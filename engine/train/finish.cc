@@ -110,6 +110,7 @@ observe::Summary make_summary(const config::RunConfig& config, const plan::Plan&
   if (summary.step_seconds_measured > 0)
     summary.efficiency = plan.forecast.ideal_seconds / summary.step_seconds_measured;
   summary.exposed_optimizer_seconds = plan.forecast.exposed_optimizer_seconds;
+  summary.speculated_steps = static_cast<std::uint64_t>(session.trainer().speculated());
   summary.redo_steps = static_cast<std::uint64_t>(session.trainer().redone());
   summary.tokens_per_second = result.steps > 0 && summary.step_seconds_measured > 0
                                   ? static_cast<double>(result.tokens) /

@@ -390,6 +390,20 @@ nvme::StoreOptions state_store(const config::RunConfig& config, const std::strin
   return options;
 }
 
+namespace {
+plan::EarlyUpdates early_updates(config::Speculate speculate) {
+  switch (speculate) {
+    case config::Speculate::kNever:
+      return plan::EarlyUpdates::kNever;
+    case config::Speculate::kAlways:
+      return plan::EarlyUpdates::kAlways;
+    case config::Speculate::kAuto:
+      break;
+  }
+  return plan::EarlyUpdates::kAuto;
+}
+}  // namespace
+
 plan::PlanRequest plan_request(const config::RunConfig& config, const ModelInput& model,
                                const BatchShape& batch, const plan::ShapeClass& shape,
                                const StageProbe& probe, const plan::Hardware& hardware,
@@ -413,7 +427,7 @@ plan::PlanRequest plan_request(const config::RunConfig& config, const ModelInput
   request.slots = static_cast<int>(config.checkpoint.slots);
   request.clips = config.gradient_clipping > 0;
   request.pin = pins_memory(config);
-  request.early_updates = config.step.speculate != config::Speculate::kNever;
+  request.early_updates = early_updates(config.step.speculate);
   // Each step where that costs nothing but a sync: see contract. Anything rarer commits drained, by
   // the step loop.
   const auto& every = config.checkpoint.every;

@@ -38,6 +38,7 @@ Summary sample() {
   s.total_seconds = 80;
   s.tokens = 41000;
   s.redo_steps = 2;
+  s.speculated_steps = 18;
   return s;
 }
 
@@ -96,7 +97,7 @@ TEST(Summary, WritesAtomicallyAndRefusesNonsense) {
 TEST(Summary, TableShowsPredictedBesideMeasured) {
   EXPECT_EQ(summary_table(sample()),
             R"(Finished after 20 steps: 134,515,008 parameters, final loss 2.3125
-41,000 tokens in 1m20s, 512 tok/s, efficiency 88 %, 2 steps redone
+41,000 tokens in 1m20s, 512 tok/s, efficiency 88 %, 18 steps with early updates, 2 steps redone
 weights aa11
 state   bb22
 

@@ -12,6 +12,7 @@ namespace zinf {
 namespace {
 
 using plan::Budgets;
+using plan::EarlyUpdates;
 using plan::Plan;
 using plan::PlanRequest;
 using plan::Tier;
@@ -386,15 +387,52 @@ TEST(Planner, UpdatesDuringBackwardWhereThatIsFaster) {
   const Plan clipping = make_plan(request);
   EXPECT_EQ(clipping.forecast.step_seconds, clipping.waiting.step_seconds);
   EXPECT_TRUE(clipping.early);
-  request.early_updates = false;
+  request.early_updates = EarlyUpdates::kNever;
   EXPECT_EQ(make_plan(request).input.settings.early_updates, 0);
-  request.early_updates = true;
+  request.early_updates = EarlyUpdates::kAuto;
   request.slots = 1;  // nothing to fall back on
   EXPECT_EQ(explain(calm).find("checkpoint.slots: 1"), std::string::npos);
   EXPECT_NE(explain(make_plan(request)).find("checkpoint.slots: 1 keeps one copy of the state"),
             std::string::npos);
   EXPECT_NE(explain_json(make_plan(request)).find("\"checkpoint_slots\": 1"), std::string::npos);
   EXPECT_EQ(make_plan(request).input.settings.early_updates, 0);
+  EXPECT_TRUE(make_plan(request).notes.empty());
+}
+
+// Compute so slow that the drive never matters: nothing is gained, and all the same they are there
+// where they are a must.
+TEST(Planner, UpdatesDuringBackwardWhereTheyAreAMust) {
+  PlanRequest request = request_for(6, 1 << 18);
+  request.pins.weights = request.pins.optimizer = Tier::kNvme;
+  request.hardware.flops_per_second = 1;
+  request.clips = true;
+  EXPECT_EQ(make_plan(request).input.settings.early_updates, 0);
+  request.early_updates = EarlyUpdates::kAlways;
+  const Plan plan = make_plan(request);
+  EXPECT_GT(plan.input.settings.early_updates, 0);
+  EXPECT_FALSE(plan.programs.program(plan::Segment::kBackwardEarly).ops.empty());
+  EXPECT_TRUE(plan.notes.empty());
+  ASSERT_TRUE(plan.early);
+  EXPECT_EQ(plan.forecast.step_seconds, plan.early->step_seconds);
+}
+
+TEST(Planner, SaysWhyNothingIsUpdatedDuringBackward) {
+  const auto note_of = [](const PlanRequest& request) {
+    const Plan plan = make_plan(request);
+    EXPECT_EQ(plan.input.settings.early_updates, 0);
+    EXPECT_NE(explain(plan).find("step.speculate: always has no effect"), std::string::npos);
+    return plan.notes.empty() ? "" : plan.notes.front();
+  };
+  PlanRequest request = request_for(6, 1 << 18);
+  request.early_updates = EarlyUpdates::kAlways;
+  request.pins.weights = request.pins.optimizer = Tier::kHost;
+  EXPECT_NE(note_of(request).find("states are in memory"), std::string::npos);
+  request.pins.weights = request.pins.optimizer = Tier::kNvme;
+  request.commit_each_step = false;
+  EXPECT_NE(note_of(request).find("checkpoint.every"), std::string::npos);
+  request.commit_each_step.reset();
+  request.slots = 1;
+  EXPECT_NE(note_of(request).find("checkpoint.slots: 1"), std::string::npos);
 }
 
 }  // namespace

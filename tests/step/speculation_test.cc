@@ -1,7 +1,9 @@
 // Updates during backward: accepted, redone or dropped, the state has the bits of the naive twin.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <vector>
 
 #include "tests/step/random_case.h"
 #include "tests/step/temp_folder.h"
@@ -78,6 +80,25 @@ TEST(Speculation, RedoneWhereTheNormClips) {
   EXPECT_EQ(ran.outcome, run_twin(c));
   EXPECT_EQ(ran.speculated, c.steps);
   EXPECT_EQ(ran.redone, c.steps);
+}
+
+// A limit at the median of the norms: some steps clip and are redone, the others stand.
+TEST(Speculation, RedoneOnlyWhereTheNormClips) {
+  Case c = early_case(0);
+  c.steps = 8;
+  const Outcome unclipped = run_twin(c);
+  std::vector<double> norms;
+  for (std::size_t i = 1; i < unclipped.numbers.size(); i += 3)
+    norms.push_back(unclipped.numbers[i]);
+  std::nth_element(norms.begin(), norms.begin() + c.steps / 2, norms.end());
+  c.max_norm = norms[static_cast<std::size_t>(c.steps / 2)];
+  const Ran ran = run(c, Speculate::kAlways);
+  EXPECT_EQ(ran.speculated, c.steps);
+  EXPECT_GT(ran.redone, 0);
+  EXPECT_LT(ran.redone, ran.speculated);
+  EXPECT_EQ(ran.outcome, run_twin(c));
+  EXPECT_EQ(ran.outcome, run(c, Speculate::kNever).outcome);
+  EXPECT_NE(ran.outcome.state, unclipped.state);
 }
 
 TEST(Speculation, SpilledGradientsAreThereForTheRedo) {
