@@ -67,6 +67,8 @@ Summary from_json(const Json& json) {
   get_number(times, "ideal", summary.step_seconds_ideal);
   get_number(json, "efficiency", summary.efficiency);
   get_number(json, "exposed_optimizer_seconds", summary.exposed_optimizer_seconds);
+  get_number(json, "predicted_exposed_optimizer_seconds",
+             summary.predicted_exposed_optimizer_seconds);
   const Json& peaks = member(json, "peak_bytes");
   summary.device = parse_tier(member(peaks, "device"));
   summary.host = parse_tier(member(peaks, "host"));
@@ -81,9 +83,9 @@ Summary from_json(const Json& json) {
   get_byte_map(json, "endurance_bytes", summary.endurance);
   get_number(json, "total_seconds", summary.total_seconds);
   get_count(json, "tokens", summary.tokens);
+  get_count(json, "speculated_steps", summary.speculated_steps);
   get_count(json, "redo_steps", summary.redo_steps);
   get_text(json, "stopped_by", summary.stopped_by);
-  get_count(json, "speculated_steps", summary.speculated_steps);
   get_optional(json, "eval_loss", summary.eval_loss);
   return summary;
 }
@@ -103,6 +105,8 @@ std::string summary_json(const Summary& summary) {
   json["step_seconds"]["ideal"] = json_number(summary.step_seconds_ideal);
   json["efficiency"] = json_number(summary.efficiency);
   json["exposed_optimizer_seconds"] = json_number(summary.exposed_optimizer_seconds);
+  json["predicted_exposed_optimizer_seconds"] =
+      json_number(summary.predicted_exposed_optimizer_seconds);
   json["peak_bytes"]["device"] = tier_json(summary.device);
   json["peak_bytes"]["host"] = tier_json(summary.host);
   json["peak_bytes"]["nvme"] = tier_json(summary.nvme);
@@ -115,11 +119,11 @@ std::string summary_json(const Summary& summary) {
   json["endurance_bytes"] = byte_map(summary.endurance);
   json["total_seconds"] = json_number(summary.total_seconds);
   json["tokens"] = summary.tokens;
+  json["speculated_steps"] = summary.speculated_steps;
   json["redo_steps"] = summary.redo_steps;
   json["stopped_by"] = summary.stopped_by.empty() ? Json(nullptr) : Json(summary.stopped_by);
   if (summary.eval_loss) json["eval_loss"] = json_number(*summary.eval_loss);
   return dump(json, 1) + "\n";
-  json["speculated_steps"] = summary.speculated_steps;
 }
 
 Summary parse_summary(std::string_view json) {

@@ -40,7 +40,8 @@ struct Summary {
   double step_seconds_predicted = kUnknown;
   double step_seconds_ideal = kUnknown;
   double efficiency = kUnknown;
-  double exposed_optimizer_seconds = 0;  // per step
+  double exposed_optimizer_seconds = 0;  // per step, median
+  double predicted_exposed_optimizer_seconds = kUnknown;
   TierPeak device, host, nvme;
   TierPeak pinned;   // of host: locked pages
   TierPeak process;  // peak resident memory plus huge-page pools, summed proportionally over ranks

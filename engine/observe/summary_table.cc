@@ -52,7 +52,8 @@ std::string time_table(const Summary& s) {
   text +=
       fmt::format("{:<18}{:>12}{:>12}{:>12}\n", "step", seconds_or_dash(s.step_seconds_predicted),
                   seconds_or_dash(s.step_seconds_measured), seconds_or_dash(s.step_seconds_ideal));
-  text += fmt::format("{:<18}{:>12}\n", "exposed optimizer",
+  text += fmt::format("{:<18}{:>12}{:>12}\n", "exposed optimizer",
+                      seconds_or_dash(s.predicted_exposed_optimizer_seconds),
                       seconds_or_dash(s.exposed_optimizer_seconds));
   return text;
 }

@@ -1,5 +1,7 @@
 #include "engine/plan/program.h"
 
+#include <algorithm>
+
 namespace zinf::plan {
 
 const char* lane_name(Lane lane) {
@@ -96,6 +98,15 @@ const char* op_kind_name(OpKind kind) {
 bool decides(const Op& op) {
   return op.lane == Lane::kCompute || op.kind == OpKind::kNorm || op.kind == OpKind::kAddRows ||
          op.kind == OpKind::kGather;
+}
+
+bool optimizes(const ProgramSet& set, const Op& op) {
+  if (op.kind == OpKind::kUpdate) return true;
+  if (op.kind != OpKind::kRead && op.kind != OpKind::kWrite) return false;
+  return std::any_of(op.extents.begin(), op.extents.end(), [&](const ExtentRange& range) {
+    const Extent& extent = set.extents[static_cast<std::size_t>(range.extent)];
+    return extent.kind == ExtentKind::kState && (op.kind == OpKind::kWrite || extent.state > 0);
+  });
 }
 
 Bytes Op::bytes() const {

@@ -143,9 +143,15 @@ struct Op {
   Bytes bytes() const;     // moved by a read, write or copy
 };
 
+struct ProgramSet;
+
 // What the decision at the border after a backward waits for: losses, norms, all that reads the
 // batch. Early updates may go on beside the next segment.
 bool decides(const Op& op);
+
+// What an update is made of: itself, and the reads and writes of the states that it works on. (A
+// working weight alone is read for a visit.)
+bool optimizes(const ProgramSet& set, const Op& op);
 
 struct Program {
   Segment segment = Segment::kForward;

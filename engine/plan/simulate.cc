@@ -101,28 +101,47 @@ struct Clock {
   Segment latest = Segment::kForward;
   bool any = false;
   double decided = 0;  // when the latest program's border could be decided
+  // The end of the latest optimizer's work that a lane, or an op of the latest program, waited for.
+  std::array<double, kLanes> lane_held{};
+  std::vector<double> held;
+  double exposed = 0;  // Forecast::exposed_optimizer_seconds, since the first program
 };
 
 void play(const ProgramSet& set, Segment segment, const std::vector<double>& seconds, bool decision,
           Clock& clock) {
   const Program& program = set.program(segment);
-  std::vector<double> ready(program.ops.size(), decision ? clock.decided : 0.0);
+  const double submitted = decision ? clock.decided : 0.0;
+  std::vector<double> ready(program.ops.size(), submitted);
+  std::vector<double> held(program.ops.size(), 0.0);
   if (clock.any) {
     for (const Link& link : set.links[static_cast<int>(clock.latest)][static_cast<int>(segment)]) {
       ready[link.op] = std::max(ready[link.op], clock.ended[link.previous_op]);
+      held[link.op] = std::max(held[link.op], clock.held[link.previous_op]);
     }
   }
   std::vector<double> ended(program.ops.size());
-  double done = 0;
+  double done = 0, decision_held = 0;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    double start = std::max(ready[i], clock.lane[static_cast<int>(op.lane)]);
-    for (const int before : op.after) start = std::max(start, ended[before]);
-    ended[i] = start + seconds[i];
-    clock.lane[static_cast<int>(op.lane)] = ended[i];
-    if (decides(op)) done = std::max(done, ended[i]);
+    double& lane = clock.lane[static_cast<int>(op.lane)];
+    double& lane_held = clock.lane_held[static_cast<int>(op.lane)];
+    double start = std::max(ready[i], lane);
+    for (const int before : op.after) {
+      start = std::max(start, ended[before]);
+      held[i] = std::max(held[i], held[before]);
+    }
+    if (op.lane == Lane::kCompute)
+      clock.exposed += std::max(0.0, std::min(start, held[i]) - std::max(lane, submitted));
+    lane = ended[i] = start + seconds[i];
+    held[i] = lane_held = optimizes(set, op) ? ended[i] : std::max(held[i], lane_held);
+    if (!decides(op)) continue;
+    done = std::max(done, ended[i]);
+    decision_held = std::max(decision_held, held[i]);
   }
+  clock.exposed +=
+      std::max(0.0, std::min(done, decision_held) - clock.lane[static_cast<int>(Lane::kCompute)]);
   clock.ended = std::move(ended);
+  clock.held = std::move(held);
   clock.latest = segment;
   clock.any = true;
   clock.decided = std::max(clock.decided, done);
@@ -163,15 +182,15 @@ Forecast simulate(const ProgramSet& set, const CompileInput& input, const Hardwa
   clock = Clock();
   play(set, Segment::kForward, forward, false, clock);
   play(set, step_of.backward, mixed[static_cast<int>(step_of.backward)], false, clock);
-  double before = 0;
+  double before = 0, exposed_before = 0;
   for (int step = 0; step < 3; ++step) {  // the third is steady
     before = clock.decided;
+    exposed_before = clock.exposed;
     play(set, step_of.forward, mixed[static_cast<int>(step_of.forward)], true, clock);
     play(set, step_of.backward, mixed[static_cast<int>(step_of.backward)], false, clock);
   }
   forecast.step_seconds = clock.decided - before;
-  forecast.exposed_optimizer_seconds =
-      std::max(0.0, forecast.step_seconds - forecast.first_step_seconds);
+  forecast.exposed_optimizer_seconds = clock.exposed - exposed_before;
   for (const Segment segment : {step_of.forward, step_of.backward}) {
     const std::vector<double> alone = op_seconds(set, input, hardware, segment);
     std::array<double, kLanes> busy{};

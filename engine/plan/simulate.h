@@ -20,8 +20,9 @@ struct Forecast {
   double ideal_seconds =
       0;  // per segment the busiest lane's time: no order, no waiting, no full buffers
   double first_step_seconds = 0;
-  // Time by which the optimizer (its reads and writes included) lengthens the step: step - (forward
-  // + backward).
+  // Time a step for which compute, or the decision at its end, stands still for updates, their
+  // reads and their writes: those that it depends on, and those that what it depends on queues
+  // behind.
   double exposed_optimizer_seconds = 0;
   std::array<LaneForecast, kLanes> lanes;
   Lane bottleneck = Lane::kCompute;  // the lane with the most stand-alone time

@@ -73,6 +73,8 @@ void Executor::submit(Segment segment, const SegmentArgs& args) {
   running->waiting.resize(program.ops.size());
   running->done.assign(program.ops.size(), 0);
   running->last_lane.assign(program.ops.size(), Lane::kCompute);
+  running->held.assign(program.ops.size(), 0.0);
+  running->submitted = now_seconds();
   running->left = program.ops.size();
   for (std::size_t op = 0; op < program.ops.size(); ++op) {
     running->waiting[op] = static_cast<int>(program.ops[op].after.size());
@@ -134,7 +136,6 @@ void Executor::worker(Lane lane) {
   std::unique_lock lock(mutex_);
   while (true) {
     const double since = now_seconds();
-    const bool had_work = !queue.queue.empty();
     queue.wake.wait(lock, [&] {
       return stop_ || (failure_ == nullptr && !queue.queue.empty() && ready(queue.queue.front()));
     });
@@ -142,8 +143,10 @@ void Executor::worker(Lane lane) {
     const Ref ref = queue.queue.front();
     queue.queue.pop_front();
     begin_locked(ref);
-    if (lane == Lane::kCompute && had_work) {
-      totals_[index(ref.running->last_lane[ref.op])].stall_seconds += now_seconds() - since;
+    if (lane == Lane::kCompute) {  // between segments it has nothing to wait for
+      const double now = now_seconds(), idle_since = std::max(since, ref.running->submitted);
+      totals_[index(ref.running->last_lane[ref.op])].stall_seconds += now - idle_since;
+      add_exposed_locked(idle_since, ref.running->held[ref.op], now);
     }
     lock.unlock();
     execute(lane, ref);
@@ -338,13 +341,35 @@ std::optional<Executor::Active> Executor::longest_active() const {
   return Active{op.lane, op.kind, program.segment, op.piece, op.stage, now_seconds() - first.since};
 }
 
+// What an op that is done now has waited for of the optimizer's work, queues included.
+double Executor::held_until_locked(const Ref& ref, double now) {
+  const Op& op = ref.running->program->ops[ref.op];
+  LaneQueue& lane = lanes_[index(op.lane)];
+  const double held = plan::optimizes(programs_, op) ? now : ref.running->held[ref.op];
+  return lane.held = std::max(lane.held, held);
+}
+
+void Executor::add_exposed_locked(double idle_since, double held, double now) {
+  totals_[index(Lane::kOptimizer)].exposed_seconds +=
+      std::max(0.0, std::min(held, now) - idle_since);
+}
+
 void Executor::finish_locked(const Ref& ref) {
   Running& running = *ref.running;
-  const Lane lane = running.program->ops[ref.op].lane;
+  const Op& op = running.program->ops[ref.op];
+  const Lane lane = op.lane;
+  const double now = now_seconds();
+  const double held = held_until_locked(ref, now);
   running.done[ref.op] = 1;
   --running.left;
-  running.left_deciding -= plan::decides(running.program->ops[ref.op]);
+  if (lane == Lane::kCompute) compute_idle_since_ = now;
+  if (plan::decides(op) && --running.left_deciding == 0)
+    add_exposed_locked(std::max(compute_idle_since_, running.submitted), held, now);
+  const bool drains = running.program->segment == Segment::kUpdateOnly ||
+                      running.program->segment == Segment::kRestOnly;
+  if (drains && running.left == 0) add_exposed_locked(running.submitted, held, now);
   for (const int next : successors_[static_cast<int>(running.program->segment)][ref.op]) {
+    running.held[next] = std::max(running.held[next], held);
     if (--running.waiting[next] == 0) running.last_lane[next] = lane;
   }
   // Edges into the segment that follows this one.
@@ -354,6 +379,7 @@ void Executor::finish_locked(const Ref& ref) {
     auto edge =
         std::lower_bound(following.linked.begin(), following.linked.end(), std::pair(ref.op, -1));
     for (; edge != following.linked.end() && edge->first == ref.op; ++edge) {
+      following.held[edge->second] = std::max(following.held[edge->second], held);
       if (--following.waiting[edge->second] == 0) following.last_lane[edge->second] = lane;
     }
   }

@@ -35,6 +35,8 @@ struct OpTiming {
 struct LaneTotals {
   double busy_seconds = 0;
   double stall_seconds = 0;  // of the compute lane's waits, those that this lane's op ended
+  // Of the optimizer's lane: plan::Forecast::exposed_optimizer_seconds, as it was.
+  double exposed_seconds = 0;
   Bytes bytes = 0;
 };
 
@@ -70,9 +72,9 @@ class Executor {
   void wait_decision();
 
   const plan::ProgramSet& programs() const { return programs_; }
+  gpu::Device& device() { return tiers_.device(); }
 
   // The op that has been running or in flight for longest. Any thread. See activity.h.
-  gpu::Device& device() { return tiers_.device(); }
   struct Active {
     plan::Lane lane;
     plan::OpKind kind;
@@ -92,7 +94,9 @@ class Executor {
     SegmentArgs args;
     std::vector<int> waiting;  // unfinished ops that an op waits for
     std::vector<char> done;
-    std::vector<plan::Lane> last_lane;         // the lane of the op that ended the wait
+    std::vector<plan::Lane> last_lane;  // the lane of the op that ended the wait
+    std::vector<double> held;  // when the latest optimizer's work that an op waited for was done
+    double submitted = 0;
     std::map<int, optim::UpdatePages> summed;  // by updates whose write has not been issued
     std::vector<std::pair<int, int>> linked;   // (previous op, op) edges into this segment
     std::size_t left = 0;
@@ -105,7 +109,7 @@ class Executor {
   struct LaneQueue {
     std::deque<Ref> queue;
     std::condition_variable wake;
-    double waiting_since = 0;
+    double held = 0;  // as Running::held, of the ops of this lane
   };
 
   void worker(plan::Lane lane);
@@ -120,6 +124,8 @@ class Executor {
   void begin_locked(const Ref& ref);
   void end_locked(const Ref& ref);
   void finish_locked(const Ref& ref);
+  double held_until_locked(const Ref& ref, double now);
+  void add_exposed_locked(double idle_since, double held, double now);
   bool ready(const Ref& ref) const { return ref.running->waiting[ref.op] == 0; }
   bool absent(const Ref& ref) const;
   void successors_of(const plan::Program& program);
@@ -146,6 +152,7 @@ class Executor {
   std::vector<Begun> begun_;  // the ops in flight: few
   std::size_t pumping_ = 0;   // threads between issuing an op and taking the lock again
   std::vector<LaneTotals> totals_;
+  double compute_idle_since_ = 0;
   std::vector<OpTiming> timings_;
   std::vector<std::thread> threads_;
 };

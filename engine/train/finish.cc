@@ -18,6 +18,11 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// Without the first two steps, as far as there are more.
+std::vector<double> steady(const std::vector<double>& steps) {
+  return steps.size() > 2 ? std::vector(steps.begin() + 2, steps.end()) : steps;
+}
+
 // A tensor's range need not start on a page: whole windows of the piece are read, and the latest
 // one is kept.
 class MasterReader {
@@ -100,16 +105,13 @@ observe::Summary make_summary(const config::RunConfig& config, const plan::Plan&
                                               session.trainer().moments_are_zero());
   summary.weights_hash = hashes.weights;
   summary.state_hash = hashes.state;
-  std::vector<double> steady(
-      result.step_seconds.begin() + std::min<std::ptrdiff_t>(2, std::ssize(result.step_seconds)),
-      result.step_seconds.end());
-  if (steady.empty()) steady = result.step_seconds;
-  summary.step_seconds_measured = median(steady);
+  summary.step_seconds_measured = median(steady(result.step_seconds));
   summary.step_seconds_predicted = plan.forecast.step_seconds;
   summary.step_seconds_ideal = plan.forecast.ideal_seconds;
   if (summary.step_seconds_measured > 0)
     summary.efficiency = plan.forecast.ideal_seconds / summary.step_seconds_measured;
-  summary.exposed_optimizer_seconds = plan.forecast.exposed_optimizer_seconds;
+  summary.exposed_optimizer_seconds = median(steady(result.exposed_optimizer_seconds));
+  summary.predicted_exposed_optimizer_seconds = plan.forecast.exposed_optimizer_seconds;
   summary.speculated_steps = static_cast<std::uint64_t>(session.trainer().speculated());
   summary.redo_steps = static_cast<std::uint64_t>(session.trainer().redone());
   summary.tokens_per_second = result.steps > 0 && summary.step_seconds_measured > 0

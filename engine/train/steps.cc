@@ -300,7 +300,11 @@ class Loop {
       ++result_.steady_steps;
       result_.steady_seconds += seconds;
     }
-    if (steady_ || result_.steady_steps == 0) result_.step_seconds.push_back(seconds);
+    if (steady_ || result_.steady_steps == 0) {
+      result_.step_seconds.push_back(seconds);
+      result_.exposed_optimizer_seconds.push_back(
+          totals[static_cast<int>(plan::Lane::kOptimizer)].exposed_seconds);
+    }
     result_.tokens += batch_->tokens;
     return record;
   }

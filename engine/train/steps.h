@@ -51,6 +51,7 @@ struct LoopResult {
   double final_loss = 0;
   std::optional<double> eval_loss;
   std::vector<double> step_seconds;  // of the steady steps, after those before the first of them
+  std::vector<double> exposed_optimizer_seconds;  // of the same steps
   std::int64_t tokens = 0;
   double total_seconds = 0;
   std::array<step::LaneTotals, plan::kLanes> lanes{};  // of the steady steps

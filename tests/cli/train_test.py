@@ -48,6 +48,9 @@ class TrainTest(unittest.TestCase):
             for variant, arguments in variants.items():
                 summary = self.trained(sections, *arguments)
                 hashes[variant] = summary["state_hash"]
+                if variant == "all on NVMe":  # the first layer waits for its update
+                    self.assertGreater(summary["exposed_optimizer_seconds"], 0)
+                    self.assertIsNotNone(summary["predicted_exposed_optimizer_seconds"])
                 if "updates during backward" in variant:
                     early = 0 if variant.startswith("no ") else sections["train"]["steps"]
                     self.assertEqual(summary["speculated_steps"], early, f"{name}: {variant}")

@@ -27,6 +27,7 @@ Summary sample() {
   s.step_seconds_ideal = 3.5;
   s.efficiency = 0.875;
   s.exposed_optimizer_seconds = 0.25;
+  s.predicted_exposed_optimizer_seconds = 0.125;
   s.device = {
       400 * kMiB, 384 * kMiB, 512 * kMiB, {{"workspace", 256 * kMiB}, {"weights", 144 * kMiB}}};
   s.host = {kGiB, kGiB, 2 * kGiB, {}};
@@ -37,8 +38,8 @@ Summary sample() {
   s.endurance = {{"/drive/a", 600'000'000'000'000}};
   s.total_seconds = 80;
   s.tokens = 41000;
-  s.redo_steps = 2;
   s.speculated_steps = 18;
+  s.redo_steps = 2;
   return s;
 }
 
@@ -103,7 +104,7 @@ state   bb22
 
 time                 predicted    measured       ideal
 step                    3.75 s      4.00 s      3.50 s
-exposed optimizer       250 ms
+exposed optimizer       125 ms      250 ms
 
 peak memory          predicted    measured      budget        used
 device                 400 MiB     384 MiB     512 MiB        75 %

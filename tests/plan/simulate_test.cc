@@ -64,7 +64,7 @@ TEST(Simulate, AChainIsTheSumOfItsOps) {
   by_hand.ops(Segment::kBackward) = {by_hand.compute(1, model::CallMode::kBackward, {})};
   by_hand.ops(Segment::kUpdateForward) = {
       by_hand.transfer(OpKind::kRead, 1'000'000'000, {}),
-      by_hand.transfer(OpKind::kNorm, 500'000'000, {0}),
+      by_hand.transfer(OpKind::kUpdate, 500'000'000, {0}),
       by_hand.compute(1, model::CallMode::kForward, {1}),
   };
   const plan::Forecast forecast = simulate(by_hand.set, by_hand.input, by_hand.hardware);
@@ -92,6 +92,36 @@ TEST(Simulate, LanesRunBesideEachOtherAndIssueInOrder) {
   };
   const plan::Forecast forecast = simulate(by_hand.set, by_hand.input, by_hand.hardware);
   EXPECT_NEAR(forecast.step_seconds, 2.5 + 2 + 3 + 5 * kOverhead, kNear);
+}
+
+// Compute that reads its weight behind an optimizer's state stands still for the state's read, not
+// for its own; a decision behind an early update stands still for the update.
+TEST(Simulate, TheOptimizerIsExposedInQueuesToo) {
+  ByHand by_hand;
+  constexpr int kWeight = 0, kMoment = 1;
+  by_hand.set.extents = {{plan::ExtentKind::kState, 1, 0}, {plan::ExtentKind::kState, 1, 1}};
+  const auto read = [&](int extent) {
+    Op op = by_hand.transfer(OpKind::kRead, 1'000'000'000, {});
+    op.extents[0].extent = extent;
+    return op;
+  };
+  by_hand.ops(Segment::kBackward) = {by_hand.compute(1, model::CallMode::kBackward, {})};
+  by_hand.ops(Segment::kUpdateForward) = {read(kMoment), read(kWeight),
+                                          by_hand.compute(1, model::CallMode::kForward, {1})};
+  plan::Forecast forecast = simulate(by_hand.set, by_hand.input, by_hand.hardware);
+  EXPECT_NEAR(forecast.exposed_optimizer_seconds, 1 + kOverhead, kNear);
+  std::swap(by_hand.ops(Segment::kUpdateForward)[0], by_hand.ops(Segment::kUpdateForward)[1]);
+  by_hand.ops(Segment::kUpdateForward)[2].after = {0};
+  forecast = simulate(by_hand.set, by_hand.input, by_hand.hardware);
+  EXPECT_NEAR(forecast.exposed_optimizer_seconds, 0, kNear);
+
+  by_hand.ops(Segment::kRestForward) = {by_hand.compute(1, model::CallMode::kForward, {})};
+  by_hand.ops(Segment::kBackwardEarly) = {by_hand.compute(1, model::CallMode::kBackward, {}),
+                                          by_hand.transfer(OpKind::kUpdate, 4'000'000'000, {0}),
+                                          by_hand.transfer(OpKind::kNorm, 500'000'000, {0})};
+  forecast = simulate(by_hand.set, by_hand.input, by_hand.hardware, plan::Cycle::kEarly);
+  EXPECT_NEAR(forecast.step_seconds, 2 + 3 + 4 + 0.5 + 4 * kOverhead, kNear);
+  EXPECT_NEAR(forecast.exposed_optimizer_seconds, 4 + kOverhead, kNear);
 }
 
 TEST(Simulate, ReadsAndWritesShareTheDrive) {

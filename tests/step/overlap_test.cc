@@ -7,6 +7,7 @@
 #include <chrono>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "tests/step/random_case.h"
 #include "tests/step/temp_folder.h"
@@ -137,6 +138,41 @@ TEST(Overlap, ReadsComputeUpdatesAndWritesRunAtTheSameTime) {
       first_backward = std::min(first_backward, ran.start);
   }
   EXPECT_LT(first_backward, last_write);
+}
+
+// The first compute op waits for the update of what it reads, so for at least one slow update; the
+// first step has none to wait for, and a drain waits for all of them.
+TEST(Overlap, WaitsForUpdatesAreExposed) {
+  const testing::Watchdog watchdog("exposed");
+  const TempFolder folder(testing::quick_parent());
+  const Case c = testing::plain_case();
+  testing::FakeCompute compute(c.spec());
+  const optim::Optimizer optimizer(c.drawn.format, testing::hyper_for(c.drawn.format));
+  constexpr double kSlow = 0.03;
+  plan::ProgramSet programs = plan::compile(c.input());
+  int updates = 0;  // a step
+  for (const plan::Op& op : programs.program(Segment::kUpdateOnly).ops)
+    updates += op.kind == plan::OpKind::kUpdate;
+  testing::OutOfCoreOptions options;
+  options.folder = folder.path();
+  options.executor.perturb = [kSlow](const plan::Op& op, Segment) {
+    if (op.kind == plan::OpKind::kUpdate)
+      std::this_thread::sleep_for(std::chrono::duration<double>(kSlow));
+  };
+  OutOfCore engine(c.input(), std::move(programs), compute, optimizer, options);
+  store_initial(c, engine);
+  const auto exposed = [&] {
+    return engine.executor().take_totals()[static_cast<int>(Lane::kOptimizer)].exposed_seconds;
+  };
+  const std::vector<data::StepBatch> batches = batches_of(c);
+  engine.trainer().gradients(batches[0]);
+  EXPECT_EQ(exposed(), 0);
+  engine.trainer().update(testing::kLr);
+  engine.trainer().gradients(batches[1]);
+  EXPECT_GE(exposed(), kSlow);
+  engine.trainer().update(testing::kLr);
+  engine.trainer().drain();
+  EXPECT_GE(exposed(), kSlow * updates);
 }
 
 TEST(Overlap, WithoutItOneOpRunsAtATime) {
