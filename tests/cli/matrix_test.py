@@ -107,8 +107,8 @@ class SameBits(field_case.RunCase):
 
 @unittest.skipUnless(MODEL, "a real model: under --long (ZINF_MATRIX_MODEL)")
 class RealModel(field_case.RunCase):
+    # state_hash after 10 steps of SmolLM2-135M, four micro-batches a step, where clipping is active and where it is not.
     def test_ten_steps_with_accumulation(self):
-        """state_hash after 10 steps of SmolLM2-135M, four micro-batches a step, where clipping is active and where it is not."""
         tokens = self.workspace.path / "tokens.bin"
         tokens.write_bytes(struct.pack("<8000H", *((i * 7919 + i * i) % 49000 for i in range(8000))))
         data = {"train": str(tokens), "format": "tokens", "token_width": 16, "seq_len": 64}

@@ -125,6 +125,7 @@ class Twin {
 
  private:
   void round(std::vector<float>& gradient) const {
+    if (gradient.empty()) return;  // of a frozen piece
     const auto elements = static_cast<std::int64_t>(gradient.size());
     std::vector<std::byte> stored(gradient.size() * size_of(gradient_type_));
     to_stored(gradient_type_, gradient.data(), stored.data(), elements);
