@@ -14,6 +14,16 @@ ENDLESS = 100000
 KEEP = ("checkpoint.every=1", "checkpoint.keep=2", "checkpoint.keep_every=2")
 
 
+def started(test):
+    """Config and process of a run, in test.folder, that has made a few of its many steps."""
+    config = test.workspace.config("running", **z.mlp_sections(test.workspace, steps=ENDLESS))
+    test.folder = test.workspace.path / "running"
+    process = z.start(config, test.folder, *sets(ON_NVME))
+    test.addCleanup(process.kill)
+    test.assertTrue(z.wait_for_step(test.folder, 3, process), "the run ended early")
+    return config, process
+
+
 class Fresh(field_case.RunCase):
     def contents(self):
         """All that the run left, but its log."""
@@ -36,11 +46,7 @@ class Fresh(field_case.RunCase):
         self.assertEqual(list(self.folder.glob("kept-*")), [])
 
     def test_a_second_process_is_refused_and_the_first_goes_on(self):
-        config = self.workspace.config("running", **z.mlp_sections(self.workspace, steps=ENDLESS))
-        self.folder = self.workspace.path / "running"
-        process = z.start(config, self.folder, *sets(ON_NVME))
-        self.addCleanup(process.kill)
-        self.assertTrue(z.wait_for_step(self.folder, 3, process), "the run ended early")
+        config, process = started(self)
         for arguments in (("--fresh", "--yes"), ()):
             code, _, err = z.train(config, self.folder, *arguments, "--set", "train.seed=7")
             self.assertEqual(code, 1, err)
@@ -92,11 +98,7 @@ class Fresh(field_case.RunCase):
 
 class Length(field_case.RunCase):
     def test_a_run_does_not_become_shorter(self):
-        config = self.workspace.config("long", **z.mlp_sections(self.workspace, steps=ENDLESS))
-        self.folder = self.workspace.path / "long"
-        process = z.start(config, self.folder, *sets(ON_NVME))
-        self.addCleanup(process.kill)
-        self.assertTrue(z.wait_for_step(self.folder, 3, process), "the run ended early")
+        config, process = started(self)
         z.stop(process)
         made, before = len(z.metrics(self.folder)), (self.folder / "summary.json").read_bytes()
         code, _, err = z.train(config, self.folder, "--steps", "2", *sets(ON_NVME))
