@@ -114,25 +114,25 @@ class UringEngine final : public IoEngine {
   }
 
   Bytes add_memory(std::span<std::byte> memory) override {
-    const Bytes asked = memory.size();
     if (!memory.empty() && pinned_.empty() &&
         io_uring_register_buffers_sparse(&ring_, kRegisteredBuffers) < 0)
       return 0;  // a kernel before 5.19: every block is pinned by itself
-    while (!memory.empty() && pinned_.size() < kRegisteredBuffers) {
-      const auto piece = memory.first(std::min<std::size_t>(memory.size(), kLargestBuffer));
+    Bytes registered = 0;
+    for (const auto piece : registration_pieces(memory)) {
+      if (pinned_.size() == kRegisteredBuffers) break;
       const iovec range{piece.data(), piece.size()};
       const __u64 tag = 0;
       const auto slot = static_cast<unsigned>(pinned_.size());
       if (const int result = io_uring_register_buffers_update_tag(&ring_, slot, &range, &tag, 1);
           result < 0) {
-        say_not_pinned(asked, memory.size(), -result);
+        say_not_pinned(memory.size(), memory.size() - registered, -result);
         break;
       }
       pinned_.push_back(piece);
-      memory = memory.subspan(piece.size());
+      registered += piece.size();
     }
     if (pinned_.empty()) io_uring_unregister_buffers(&ring_);
-    return asked - memory.size();
+    return registered;
   }
 
   std::size_t submit(std::span<const IoBlock> blocks) override {
@@ -289,6 +289,15 @@ class UringEngine final : public IoEngine {
 };
 
 }  // namespace
+
+std::vector<std::span<std::byte>> registration_pieces(std::span<std::byte> memory) {
+  std::vector<std::span<std::byte>> pieces;
+  while (!memory.empty()) {
+    pieces.push_back(memory.first(std::min<std::size_t>(memory.size(), kLargestBuffer)));
+    memory = memory.subspan(pieces.back().size());
+  }
+  return pieces;
+}
 
 std::unique_ptr<IoEngine> make_uring_engine(int depth, bool quiet, std::string& why) {
   if (depth > 32000) {

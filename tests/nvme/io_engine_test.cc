@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/str.h"
 #include "nvme/store.h"
+#include "nvme/uring_engine.h"
 #include "nvme/uring_probe.h"
 #include "tests/nvme/sandbox.h"
 #include "tests/nvme/test_support.h"
@@ -154,6 +157,83 @@ TEST_P(Engines, MemoryMadeKnownInPiecesOrNotAtAllGivesTheSameBytes) {
   known.fill(10);
   through(known, unknown);
   EXPECT_TRUE(known == unknown);
+}
+
+TEST(RegistrationPieces, CoverTheMemoryInOrderAndAreAtMostAGiB) {
+  auto* const start = reinterpret_cast<std::byte*>(kGiB);  // only counted with
+  for (const Bytes bytes :
+       {Bytes{0}, Bytes{4096}, kGiB - 4096, kGiB, kGiB + 4096, 5 * kGiB / 2, 7 * kGiB}) {
+    Bytes covered = 0;
+    const auto pieces = registration_pieces({start, bytes});
+    for (const auto piece : pieces) {
+      EXPECT_EQ(piece.data(), start + covered);
+      EXPECT_LE(piece.size(), kGiB);
+      covered += piece.size();
+    }
+    EXPECT_EQ(covered, bytes);
+    EXPECT_EQ(pieces.size(), (bytes + kGiB - 1) / kGiB);
+  }
+}
+
+// Addresses of this many bytes that are all backed by the same few: large without taking memory.
+class LargeAddresses {
+ public:
+  LargeAddresses(Bytes bytes, Bytes backed) : bytes_(bytes) {
+    const int file = ::memfd_create("zinf-test", MFD_CLOEXEC);
+    EXPECT_EQ(::ftruncate(file, static_cast<off_t>(backed)), 0);
+    void* all = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(all, MAP_FAILED);
+    data_ = static_cast<std::byte*>(all);
+    for (Bytes at = 0; at < bytes; at += backed) {
+      EXPECT_NE(::mmap(data_ + at, backed, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0),
+                MAP_FAILED);
+    }
+    ::close(file);
+  }
+  ~LargeAddresses() { ::munmap(data_, bytes_); }
+  std::span<std::byte> span() const { return {data_, bytes_}; }
+
+ private:
+  Bytes bytes_;
+  std::byte* data_ = nullptr;
+};
+
+// One registration of more than 1 GiB would be refused. Where locked memory is too short for two
+// pieces, none or the first is registered; blocks go through all the same.
+TEST(UringEngine, RegistersMoreThanAGiBInPieces) {
+  constexpr Bytes kBacked = 64 * kMiB, kBlock = 64 * kKiB;
+  const LargeAddresses memory(kGiB + kBacked, kBacked);
+  const auto engine = make_engine({EngineKind::kIoUring, 8});
+  const Bytes registered = engine->add_memory(memory.span());
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+  if (may_exceed_locked_memory() || limit.rlim_cur >= 4 * kGiB) {
+    EXPECT_EQ(registered, memory.span().size());
+  } else {
+    EXPECT_TRUE(registered == 0 || registered == kGiB || registered == memory.span().size())
+        << registered;
+  }
+  const TestDirectory directory;
+  const int descriptor =
+      ::open((directory.path() + "/file").c_str(), O_RDWR | O_CREAT | O_DIRECT, 0600);
+  ASSERT_GE(descriptor, 0);
+  const int file = engine->add_file(descriptor);
+  const auto run = [&](const IoBlock& block) {
+    EXPECT_EQ(engine->submit({&block, 1}), 1u);
+    std::array<IoCompletion, 8> done;
+    while (engine->reap(done, -1) == 0) continue;
+    return done[0].result;
+  };
+  // In the first piece, on the border of both, in the second.
+  for (const Bytes at : {Bytes{0}, kGiB - kBlock / 2, kGiB + kBlock}) {
+    Memory in(kBlock);
+    std::byte* const out = memory.span().data() + at;
+    for (Bytes i = 0; i < kBlock; ++i) out[i] = static_cast<std::byte>(i * 7 + at / kBlock);
+    EXPECT_EQ(run({IoOp::kWrite, file, 0, out, kBlock, 1}), static_cast<std::int64_t>(kBlock));
+    EXPECT_EQ(run({IoOp::kRead, file, 0, in.data(), kBlock, 2}), static_cast<std::int64_t>(kBlock));
+    EXPECT_EQ(std::memcmp(in.data(), out, kBlock), 0) << at;
+  }
+  ::close(descriptor);
 }
 
 TEST(EngineKinds, AreParsedByName) {
