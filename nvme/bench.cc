@@ -14,7 +14,6 @@
 #include <thread>
 #include <utility>
 
-#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "nvme/huge_buffer.h"
 #include "nvme/io_lane.h"
@@ -115,13 +114,15 @@ class Pump {
   void next(int slot) {
     // The clock starts with the lane's thread: until that has a core and a ring (tens of
     // milliseconds on a busy machine) nothing is asked of the drive.
-    if (start_ == 0) {
-      start_ = now_seconds();
+    if (!started_) {
+      started_ = true;
+      start_ = options_.clock();
       end_ = start_ + seconds_;
     }
     const std::uint64_t issued = issued_reads_ + issued_writes_;
     // A full depth at least, however long this thread had to wait for a core.
-    const bool over = issued >= static_cast<std::uint64_t>(options_.depth) && now_seconds() >= end_;
+    const bool over =
+        issued >= static_cast<std::uint64_t>(options_.depth) && options_.clock() >= end_;
     if (failure_ || over || issued >= most_) {
       if (--in_flight_ == 0) finished_.set_value();
       return;
@@ -129,7 +130,7 @@ class Pump {
     const bool write = next_is_write();
     const std::uint64_t number = write ? issued_writes_++ : issued_reads_++;
     const std::uint64_t block = number % blocks_ + (write ? write_start_ : 0);
-    submitted_[static_cast<std::size_t>(slot)] = now_seconds();
+    submitted_[static_cast<std::size_t>(slot)] = options_.clock();
     lane_.submit({file_, block * options_.block_size,
                   buffer_.data() + options_.block_size * static_cast<Bytes>(slot),
                   options_.block_size, write,
@@ -137,7 +138,7 @@ class Pump {
   }
 
   void done(int slot, bool write, const IoResult& result) {
-    last_ = now_seconds();
+    last_ = options_.clock();
     if (result.failure) failure_ = result.failure;
     (write ? written_ : read_) += options_.block_size;
     latencies_.push_back(last_ - submitted_[static_cast<std::size_t>(slot)]);
@@ -155,6 +156,7 @@ class Pump {
   Bytes read_ = 0, written_ = 0;
   double seconds_ = 0, start_ = 0, end_ = 0, last_ = 0;
   int in_flight_ = 0;
+  bool started_ = false;
   std::shared_ptr<const IoFailure> failure_;
   std::promise<void> finished_;
 };
@@ -180,7 +182,8 @@ void check(const BenchOptions& options, Bytes alignment, Bytes file_bytes) {
 
 }  // namespace
 
-DriveBench::DriveBench(const std::string& directory, Bytes file_bytes, bool keep_file)
+DriveBench::DriveBench(const std::string& directory, Bytes file_bytes, bool keep_file,
+                       const EngineWrapper& wrap_engine)
     : facts_(probe_directory(directory)), keep_file_(keep_file) {
   const Bytes bytes = round_up(file_bytes, facts_.alignment);
   if (keep_file) {
@@ -204,6 +207,7 @@ DriveBench::DriveBench(const std::string& directory, Bytes file_bytes, bool keep
     const HugeBuffer buffer = buffer_for(options);
     LaneOptions lane_options;
     lane_options.engine.quiet = true;
+    lane_options.wrap_engine = wrap_engine;
     IoLane lane(lane_options);
     const FileId id = lane.add_file({file_->descriptor(), file_->path(), facts_.alignment});
     Pump pump(lane, id, file_->bytes(), options, buffer);
@@ -228,6 +232,7 @@ BenchResult DriveBench::run(const BenchOptions& options) {
   lane_options.engine = {options.engine, options.depth};
   lane_options.engine.quiet = true;
   lane_options.block_size = options.block_size;
+  lane_options.wrap_engine = options.wrap_engine;
   IoLane lane(lane_options);
   const FileId id = lane.add_file({file_->descriptor(), file_->path(), facts_.alignment});
   BenchResult result;

@@ -6,11 +6,13 @@
 //   BenchResult r = bench.run({.traffic = Traffic::kMixed});
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/base/bytes.h"
+#include "engine/base/clock.h"
 #include "nvme/directory.h"
 #include "nvme/io_engine.h"
 #include "nvme/swap_file.h"
@@ -28,6 +30,9 @@ struct BenchOptions {
   double read_share = 14.0 / 26.0;  // of mixed traffic: what the optimizer reads of all it moves
   bool huge_pages = true;
   bool memory_load = false;  // optimizer-like memory traffic on one core beside it
+  // For tests: drives of a given speed on a clock of their own.
+  EngineWrapper wrap_engine = {};
+  std::function<double()> clock = now_seconds;
 };
 
 struct BenchResult {
@@ -49,9 +54,10 @@ class DriveBench {
  public:
   // Checks space, creates the file and writes it once, so that later writes find their blocks
   // allocated and reads find data. `keep_file`: uses the file kKeptFile, which may be there
-  // already, and leaves it for the next. Throws Error.
+  // already, and leaves it for the next. `wrap_engine`: of that writing, for tests. Throws Error.
   static constexpr const char* kKeptFile = "zinf-bench-kept.tmp";
-  DriveBench(const std::string& directory, Bytes file_bytes, bool keep_file = false);
+  DriveBench(const std::string& directory, Bytes file_bytes, bool keep_file = false,
+             const EngineWrapper& wrap_engine = {});
   ~DriveBench();  // removes the file, unless kept
   DriveBench(const DriveBench&) = delete;
   DriveBench& operator=(const DriveBench&) = delete;

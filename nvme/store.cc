@@ -16,6 +16,7 @@
 #include "engine/base/log.h"
 #include "nvme/area_header.h"
 #include "nvme/directory.h"
+#include "nvme/drive_room.h"
 #include "nvme/stripe_map.h"
 #include "nvme/swap_file.h"
 
@@ -136,7 +137,7 @@ void Store::Impl::start() {
   }
   ZINF_CHECK(options.stripe_unit % alignment == 0 && kAreaDataStart % alignment == 0,
              "stripe unit and alignment");
-  map = StripeMap(stripe_counts(weights), options.stripe_unit);
+  map = StripeMap(stripe_counts(weights), options.stripe_unit);  // until the size is known
   for (Drive& drive : drives) {
     LaneOptions lane;
     lane.engine = {options.engine, options.depth, options.threads};
@@ -157,6 +158,9 @@ void Store::Impl::start() {
 }
 
 void Store::Impl::create(bool replace) {
+  std::vector<std::string> files;
+  for (const Drive& drive : drives) files.push_back(drive.file_path);
+  map = StripeMap(stripe_counts_with_room(options, files, total, replace), options.stripe_unit);
   AreaHeader header;
   header.stripe_unit = options.stripe_unit;
   header.logical_bytes = total;

@@ -7,8 +7,8 @@
 //
 // Extents are laid out in the order of allocate(), so a later process that allocates the same sizes
 // and opens with kReopen finds its bytes again; the areas' headers are checked. With several drives
-// consecutive stripe units go to the drives in proportion to their weights. After open() every call
-// may come from any thread.
+// consecutive stripe units go to the drives in proportion to their weights, as far as each has
+// room. After open() every call may come from any thread.
 #pragma once
 
 #include <cstdint>
@@ -86,7 +86,7 @@ class Store {
   ExtentId allocate(Bytes bytes, Bytes page_bytes = kChecksumPage);
   Bytes extent_bytes(ExtentId extent) const;
   Bytes allocated_bytes() const;  // over all extents
-  // What open() would take from the drive's file system, headers included.
+  // What open() has taken of the drive's file system, header included.
   Bytes drive_bytes(std::size_t drive) const;
 
   // Errors: an area in use or present, missing space (needed and free named), a foreign or damaged

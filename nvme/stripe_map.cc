@@ -12,6 +12,7 @@ namespace zinf::nvme {
 namespace {
 
 constexpr int kMostUnits = 128;
+constexpr int kMostUnitsOfFull = 4096;  // what an area's header allows
 constexpr double kGoodEnough = 0.005;
 
 // Largest relative difference of a drive's share from what its weight asks for.
@@ -44,6 +45,72 @@ std::vector<std::uint32_t> stripe_counts(const std::vector<double>& weights) {
     if (best_error < kGoodEnough) break;
   }
   return best;
+}
+
+namespace {
+
+// How many of the bytes each drive gets; `full`: those that get all that they have room for.
+struct Shares {
+  std::vector<double> bytes;
+  std::vector<bool> full;
+};
+
+Shares share_out(const std::vector<double>& weights, const std::vector<double>& room,
+                 double total) {
+  Shares shares{room, std::vector<bool>(weights.size(), false)};
+  for (bool changed = true; changed;) {
+    changed = false;
+    double rest = total, sum = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      if (shares.full[i]) {
+        rest -= shares.bytes[i] = room[i];
+      } else {
+        sum += weights[i];
+      }
+    }
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      if (shares.full[i]) continue;
+      shares.bytes[i] = rest * weights[i] / sum;
+      if (shares.bytes[i] <= room[i]) continue;
+      shares.full[i] = changed = true;
+    }
+  }
+  return shares;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> stripe_counts(const std::vector<double>& weights,
+                                         const std::vector<Bytes>& room, Bytes total, Bytes unit) {
+  const std::vector<std::uint32_t> wanted = stripe_counts(weights);
+  const auto fits = [&](const std::vector<std::uint32_t>& counts) {
+    const StripeMap map(counts, unit);
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      if (map.drive_bytes(i, total) > room[i]) return false;
+    }
+    return true;
+  };
+  if (fits(wanted)) return wanted;
+  // A cycle that is not complete may hold more of a drive's units than its share of it.
+  std::vector<double> most;
+  for (const Bytes bytes : room)
+    most.push_back(static_cast<double>(bytes - std::min(bytes, 2 * unit)));
+  const Shares shares = share_out(weights, most, static_cast<double>(total));
+  // Full drives are rounded down, what they leave is rounded up.
+  const double units = kMostUnitsOfFull - static_cast<double>(weights.size());
+  double rest = units, rest_bytes = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (!shares.full[i]) rest_bytes += shares.bytes[i];
+    if (shares.full[i]) rest -= std::floor(shares.bytes[i] / static_cast<double>(total) * units);
+  }
+  std::vector<std::uint32_t> counts;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double count = shares.full[i]
+                             ? std::floor(shares.bytes[i] / static_cast<double>(total) * units)
+                             : std::ceil(shares.bytes[i] / rest_bytes * rest);
+    counts.push_back(static_cast<std::uint32_t>(std::max(1.0, count)));
+  }
+  return fits(counts) ? counts : wanted;
 }
 
 StripeMap::StripeMap(std::vector<std::uint32_t> counts, Bytes unit)

@@ -13,6 +13,12 @@ namespace zinf::nvme {
 // percent (else the closest). Weights are positive and finite, at most 64 of them.
 std::vector<std::uint32_t> stripe_counts(const std::vector<double>& weights);
 
+// The same for `total` bytes where drives have only so much room: one whose share is larger than
+// its room gets what fits, and the others take the rest in the ratios of their weights. As above
+// where that can't be done: `total` is more than all have room for, or nearly so.
+std::vector<std::uint32_t> stripe_counts(const std::vector<double>& weights,
+                                         const std::vector<Bytes>& room, Bytes total, Bytes unit);
+
 struct StripeSegment {
   std::size_t drive = 0;
   std::uint64_t offset = 0;  // within the drive's data

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "nvme/device_info.h"
 
@@ -18,6 +17,7 @@ constexpr double kAsGood = 0.02, kAsGoodAtMost = 0.1;  // see choose_row()
 constexpr std::size_t kFinalists = 3;
 constexpr int kEngineRounds = 3;
 constexpr double kShortest = 0.1;      // seconds of a measurement that still tells something
+constexpr double kLongest = 0.4;       // seconds for one depth
 constexpr double kSetup = 0.07;        // of each: buffers, ring, thread
 constexpr double kFioSetup = 0.6;      // of its process
 constexpr double kSettled = 0.05;      // sustained: two windows this close to each other
@@ -61,15 +61,15 @@ class Tuner {
   Tuner(const TuneOptions& options, const std::function<void(const TuneRow&)>& on_row)
       : options_(options),
         on_row_(on_row),
-        start_(now_seconds()),
-        bench_(options.directory, options.file_bytes) {}
+        start_(options.clock()),
+        bench_(options.directory, options.file_bytes, false, options.wrap_engine) {}
 
   TuneReport run() {
     report_.warnings = directory_warnings(options_.directory);
     report_.device = describe_device();
     if (options_.sustained) {
       settle();
-      start_ = now_seconds();
+      start_ = options_.clock();
     }
     const EngineKind best = pick_engine();
     sweep(best);
@@ -88,6 +88,8 @@ class Tuner {
     options.seconds = options_.seconds;
     options.read_share = options_.read_share;
     options.memory_load = options_.under_load;
+    options.wrap_engine = options_.wrap_engine;
+    options.clock = options_.clock;
     return options;
   }
 
@@ -104,7 +106,7 @@ class Tuner {
     }
   }
 
-  double spent() const { return now_seconds() - start_; }
+  double spent() const { return options_.clock() - start_; }
   // Fio's rounds are still to come.
   bool out_of_time() const { return spent() > options_.most_seconds - fio_seconds(options_); }
 
@@ -152,6 +154,11 @@ class Tuner {
   }
 
   void sweep(EngineKind engine) {
+    // A measurement moves a whole depth at least, which a slow drive takes long for.
+    double rate = 0;
+    for (const TuneRow& row : report_.rows) rate = std::max(rate, row.mixed.median * 1e9);
+    const Bytes most_in_flight =
+        std::min(options_.most_in_flight, static_cast<Bytes>(rate * kLongest));
     for (const Bytes block : options_.block_sizes) {
       for (const int depth : options_.depths) {
         const bool known =
@@ -160,8 +167,9 @@ class Tuner {
                      row.depth == depth;
             });
         if (spent() > options_.most_seconds / 2) return;
+        if (!why_unavailable(engine, depth).empty()) continue;  // libaio's slots are few
         const Bytes in_flight = block * static_cast<Bytes>(depth);
-        if (!known && in_flight <= options_.most_in_flight && 4 * in_flight <= options_.file_bytes)
+        if (!known && in_flight <= most_in_flight && 4 * in_flight <= options_.file_bytes)
           scout({engine}, block, depth, 1);
       }
     }
@@ -232,6 +240,7 @@ class Tuner {
     options.memory_load = false;  // fio has none
     options.seconds = std::max(1.0, options.seconds);
     report_.fio_line = fio_command(bench_, options);
+    if (options_.fio_rounds == 0) return;
     Repeats fio, zinf, ratio;
     for (int round = 0; round < options_.fio_rounds; ++round) {
       if (round > 0 && spent() > options_.most_seconds) break;
@@ -277,7 +286,8 @@ double tune_needs_seconds(const TuneOptions& options) {
   return (static_cast<double>(scouts) + finals) * (options.seconds + kSetup) + fio_seconds(options);
 }
 
-TuneOptions paced(TuneOptions options) {
+TuneOptions paced(TuneOptions options, std::size_t folders) {
+  options.most_seconds /= static_cast<double>(folders);
   if (tune_needs_seconds(options) <= options.most_seconds) return options;
   options.fio_rounds = std::min(options.fio_rounds, 1);
   const double runs =

@@ -38,10 +38,14 @@ struct TuneOptions {
   int least_repeats = 3;
   int most_repeats = 7;
   int fio_rounds = 3;
-  double most_seconds = 100;  // of it all; then what is there decides: for slow drives
+  // Of it all, then what is there decides: for slow drives. See paced() for several folders.
+  double most_seconds = 100;
   bool sustained = false;   // write until the rate has settled first: past the drive's write cache
   bool under_load = false;  // with optimizer-like memory traffic beside it
   double read_share = 14.0 / 26.0;
+  // For tests: drives of a given speed on a clock of their own.
+  EngineWrapper wrap_engine = {};
+  std::function<double()> clock = now_seconds;
 };
 
 // Median and spread of repeated measurements.
@@ -87,9 +91,9 @@ struct TuneReport {
 // least_repeats times, fio.
 double tune_needs_seconds(const TuneOptions& options);
 
-// With shorter measurements, and fewer rounds of fio, where that much does not fit into
-// most_seconds.
-TuneOptions paced(TuneOptions options);
+// For each of so many folders, which share most_seconds: with shorter measurements, and fewer
+// rounds of fio, where it does not fit.
+TuneOptions paced(TuneOptions options, std::size_t folders);
 
 // The most that tune() may write with these options, from the rate of a very fast drive's seconds.
 Bytes tune_will_write(const TuneOptions& options, double write_gb_per_second = 7);

@@ -29,9 +29,8 @@ struct Options {
 };
 
 constexpr int kBarWidth = 16;
-constexpr double kNoisy = 0.2;       // a spread that other work on the drive explains best
-constexpr double kFastDrive = 7;     // GB/s: for the most that tuning may write
-constexpr double kAllFolders = 100;  // seconds, for all folders together
+constexpr double kNoisy = 0.2;    // a spread that other work on the drive explains best
+constexpr double kFastDrive = 7;  // GB/s: for the most that tuning may write
 
 std::vector<std::string> directories(const Options& options,
                                      const std::optional<config::RunConfig>& config) {
@@ -47,11 +46,10 @@ std::vector<std::string> directories(const Options& options,
 }
 
 nvme::TuneOptions tune_options(const Options& options, const std::string& directory,
-                               double most_seconds) {
+                               std::size_t folders) {
   nvme::TuneOptions tune;
   tune.directory = directory;
   tune.file_bytes = size_option("--file-size", options.file_size);
-  tune.most_seconds = most_seconds;
   if (options.seconds > 0) tune.seconds = options.seconds;
   tune.sustained = options.sustained;
   tune.under_load = options.under_load;
@@ -60,7 +58,9 @@ nvme::TuneOptions tune_options(const Options& options, const std::string& direct
     tune.depths = {8, 32};
     tune.most_repeats = tune.least_repeats;
   }
-  return options.seconds > 0 ? tune : nvme::paced(tune);
+  nvme::TuneOptions paced = nvme::paced(tune, folders);
+  if (options.seconds > 0) paced.seconds = options.seconds;
+  return paced;
 }
 
 // "512 KiB", "4 MiB".
@@ -187,8 +187,8 @@ nlohmann::ordered_json to_json(const std::string& directory, const nvme::TuneRep
 }
 
 nvme::TuneReport tune_one(const Options& options, const std::string& directory,
-                          double most_seconds) {
-  const nvme::TuneOptions tune = tune_options(options, directory, most_seconds);
+                          std::size_t folders) {
+  const nvme::TuneOptions tune = tune_options(options, directory, folders);
   log::info(str("tuning ", directory, ": this writes at most ",
                 format_bytes(nvme::tune_will_write(tune, kFastDrive)), " (",
                 format_bytes(nvme::tune_will_write(tune, 1)), " on a drive of 1 GB/s)"));
@@ -215,8 +215,7 @@ int tune_all(const Options& options) {
   for (const std::string& directory : list) nvme::probe_directory(directory);
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const std::string& directory : list) {
-    const nvme::TuneReport report =
-        tune_one(options, directory, kAllFolders / static_cast<double>(list.size()));
+    const nvme::TuneReport report = tune_one(options, directory, list.size());
     if (options.json) {
       json.push_back(to_json(directory, report));
     } else {

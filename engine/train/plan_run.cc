@@ -8,6 +8,7 @@
 #include <atomic>
 #include <iostream>
 #include <limits>
+#include <map>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
@@ -264,13 +265,27 @@ plan::Budgets budgets(const config::RunConfig& config, Bytes host_base) {
   result.host = config.memory.host.value_or(
       available - std::min(available, std::max<Bytes>(2 * kGiB, available / 10)));
   result.device = config.memory.device.value_or(result.host / 4);
+  // Folders of one file system share its space.
+  struct Space {
+    Bytes free = 0;
+    Bytes capacities = 0;
+    bool bounded = true;  // each folder by its capacity
+  };
+  std::map<std::uint64_t, Space> spaces;
   for (const config::NvmeDrive& drive : config.memory.nvme) {
     nvme::check_directory(drive.path);
+    Space& space = spaces[nvme::file_system_id(drive.path)];
+    if (space.free == 0) space.free = nvme::free_bytes(drive.path);
     // What this run's area takes already is this run's to use.
-    Bytes free = nvme::free_bytes(drive.path);
     for (const char* part : {"", "-scratch"})
-      free += taken_bytes(str(drive.path, "/", area_name(config.output_dir), part, ".zinf-area"));
-    result.nvme += drive.capacity ? std::min(*drive.capacity, free) : free - free / 10;
+      space.free +=
+          taken_bytes(str(drive.path, "/", area_name(config.output_dir), part, ".zinf-area"));
+    space.capacities += drive.capacity.value_or(0);
+    space.bounded &= drive.capacity.has_value();
+  }
+  for (const auto& [id, space] : spaces) {
+    result.nvme +=
+        space.bounded ? std::min(space.capacities, space.free) : space.free - space.free / 10;
   }
   return result;
 }
@@ -337,7 +352,7 @@ plan::Pins pins(const config::RunConfig& config) {
 }
 
 plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Optimizer& optimizer,
-                                optim::Pool& pool) {
+                                optim::Pool& pool, const nvme::BenchOptions& bench) {
   plan::Hardware hardware;
   hardware.origin = "measured at start";
   const auto machine = tuned_hardware(config);
@@ -369,8 +384,11 @@ plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Op
   }
   // A small drive, or a limit on file sizes, must not fail the probe where the run itself fits.
   if (const auto store = store_options(config, "zinf")) {
-    const Bytes room = std::min(budgets(config, 0).nvme, file_size_limit());
-    probe_drives(*store, std::min(kProbeBytes, room / 4 / kMiB * kMiB), hardware);
+    Bytes room = std::min(budgets(config, 0).nvme, file_size_limit());
+    // An area that is there already is room for the run, and none for the probe.
+    for (const config::NvmeDrive& drive : config.memory.nvme)
+      room = std::min(room, nvme::free_bytes(drive.path));
+    probe_drives(*store, std::min(kProbeBytes, room / 4 / kMiB * kMiB), hardware, bench);
   }
   return hardware;
 }

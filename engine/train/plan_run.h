@@ -78,7 +78,7 @@ Bytes host_base_now(model::DType compute);
 
 // Hardware for the simulator: the tuned profile where there is one, else measured now.
 plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Optimizer& optimizer,
-                                optim::Pool& pool);
+                                optim::Pool& pool, const nvme::BenchOptions& bench = {});
 
 // Commits need a place even where no drive is given: then it is the run folder. Several drives
 // share the traffic by what `hardware` measured of them; tuned ones by their profiles.

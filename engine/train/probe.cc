@@ -393,9 +393,12 @@ double striped_rate(const std::vector<double>& rates, const std::vector<double>&
   return least;
 }
 
-void probe_drives(const nvme::StoreOptions& store, Bytes bytes, plan::Hardware& hardware) {
+void probe_drives(const nvme::StoreOptions& store, Bytes bytes, plan::Hardware& hardware,
+                  const nvme::BenchOptions& bench) {
   constexpr double kSeconds = 0.15;  // of each measurement, however slow the drive
   nvme::BenchOptions options;
+  options.wrap_engine = bench.wrap_engine;
+  options.clock = bench.clock;
   options.engine = store.engine;
   options.seconds = kSeconds;
   // A small scratch file holds fewer and smaller blocks than the run will have in flight.
@@ -408,12 +411,12 @@ void probe_drives(const nvme::StoreOptions& store, Bytes bytes, plan::Hardware& 
       std::clamp<Bytes>(bytes / 4 / options.block_size, 1, static_cast<Bytes>(store.depth)));
   std::vector<double> write, read, mixed;
   for (const nvme::DriveOptions& drive : store.drives) {
-    nvme::DriveBench bench(drive.path, bytes);
+    nvme::DriveBench of_drive(drive.path, bytes, false, bench.wrap_engine);
     for (const auto& [traffic, rates] : {std::pair{nvme::Traffic::kWrite, &write},
                                          {nvme::Traffic::kRead, &read},
                                          {nvme::Traffic::kMixed, &mixed}}) {
       options.traffic = traffic;
-      rates->push_back(bench.run(options).gb_per_second * 1e9);
+      rates->push_back(of_drive.run(options).gb_per_second * 1e9);
     }
   }
   hardware.drive_weights = mixed;

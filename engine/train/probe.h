@@ -10,6 +10,7 @@
 #include "engine/model/compute.h"
 #include "engine/plan/hardware.h"
 #include "engine/plan/placement.h"
+#include "nvme/bench.h"
 #include "nvme/store.h"
 
 namespace zinf::train {
@@ -45,6 +46,8 @@ void probe_host(const optim::Optimizer& optimizer, optim::Pool& pool, plan::Hard
 double striped_rate(const std::vector<double>& rates, const std::vector<double>& weights);
 
 // Reads and writes a scratch file of `bytes` on each of the store's drives, alone and together.
-void probe_drives(const nvme::StoreOptions& store, Bytes bytes, plan::Hardware& hardware);
+// `bench`: its engine wrapper and clock, for tests; what else it says is not used.
+void probe_drives(const nvme::StoreOptions& store, Bytes bytes, plan::Hardware& hardware,
+                  const nvme::BenchOptions& bench = {});
 
 }  // namespace zinf::train

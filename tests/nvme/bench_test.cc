@@ -4,6 +4,7 @@
 
 #include "nvme/huge_buffer.h"
 #include "nvme/tune.h"
+#include "tests/nvme/paced_drives.h"
 #include "tests/nvme/test_support.h"
 
 namespace zinf::nvme {
@@ -159,12 +160,11 @@ TEST(Tune, MeasuresChoosesAndLeavesNothing) {
 TEST(Tune, KeepsToItsTime) {
   const TuneOptions whole;
   EXPECT_LE(tune_needs_seconds(whole), whole.most_seconds);
-  EXPECT_EQ(paced(whole).seconds, whole.seconds);
-  EXPECT_EQ(paced(whole).fio_rounds, whole.fio_rounds);
+  EXPECT_EQ(paced(whole, 1).seconds, whole.seconds);
+  EXPECT_EQ(paced(whole, 1).fio_rounds, whole.fio_rounds);
   for (int folders = 2; folders <= 8; ++folders) {
-    TuneOptions share;
-    share.most_seconds = whole.most_seconds / folders;
-    const TuneOptions fast = paced(share);
+    const TuneOptions fast = paced(whole, folders);
+    EXPECT_DOUBLE_EQ(fast.most_seconds * folders, whole.most_seconds);
     EXPECT_LE(fast.seconds, whole.seconds);
     EXPECT_GE(fast.seconds, 0.1);
     EXPECT_LE(folders * tune_needs_seconds(fast), 120) << folders;
@@ -172,7 +172,27 @@ TEST(Tune, KeepsToItsTime) {
   TuneOptions short_ones;
   short_ones.seconds = 0.02;
   short_ones.most_seconds = 1;
-  EXPECT_EQ(paced(short_ones).seconds, 0.02);
+  EXPECT_EQ(paced(short_ones, 1).seconds, 0.02);
+}
+
+// On a clock that only the drives move, two slow ones: the time of both together, files included.
+TEST(Tune, SeveralFoldersShareTheTimeHoweverSlowTheyAre) {
+  const TestDirectory first, second;
+  PacedDrives drives({{first.path(), 20e6, 20e6}, {second.path(), 40e6, 10e6}});
+  TuneOptions whole;
+  whole.file_bytes = 64 * kMiB;
+  whole.fio_rounds = 0;  // it knows no such clock
+  whole.wrap_engine = drives.wrapper();
+  whole.clock = drives.clock();
+  for (const TestDirectory* folder : {&first, &second}) {
+    TuneOptions options = paced(whole, 2);
+    options.directory = folder->path();
+    const TuneReport report = tune(options);
+    EXPECT_GT(report.profile.read_gb_per_second, 0);
+    EXPECT_GT(report.profile.write_gb_per_second, 0);
+  }
+  EXPECT_NEAR(drives.drives()[0].busy_seconds, 50, 10);
+  EXPECT_LE(drives.clock()(), 120);
 }
 
 // Out of time: every finalist but the first is left out, and that one is measured once.

@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "engine/base/random.h"
+
 namespace zinf::nvme {
 namespace {
 
@@ -17,6 +19,52 @@ TEST(StripeCounts, AreSmallNumbersWithTheRatiosOfTheWeights) {
     EXPECT_NEAR(static_cast<double>(counts[0]) / counts[1], ratio, ratio * 0.05) << ratio;
     EXPECT_LE(counts[0] + counts[1], 128u);
   }
+}
+
+TEST(StripeCounts, FillADriveWithoutRoomAndKeepTheRatiosOfTheOthers) {
+  const Bytes gib = kGiB, unit = 2 * kMiB;
+  // Room for all: the ratios of the weights.
+  EXPECT_EQ(stripe_counts({3, 1}, {8 * gib, 8 * gib}, 10 * gib, unit),
+            (std::vector<std::uint32_t>{3, 1}));
+  // More than there is room for: the same, for the caller to refuse.
+  EXPECT_EQ(stripe_counts({3, 1}, {gib, gib}, 10 * gib, unit), (std::vector<std::uint32_t>{3, 1}));
+  // The first would get 6 GiB of 10 and has room for 2; the other two share 8 as 3 to 1.
+  const auto counts = stripe_counts({6, 3, 1}, {2 * gib, 20 * gib, 20 * gib}, 10 * gib, unit);
+  const StripeMap map(counts, unit);
+  const auto bytes = [&](std::size_t drive) {
+    return static_cast<double>(map.drive_bytes(drive, 10 * gib));
+  };
+  EXPECT_LE(bytes(0), 2.0 * gib);
+  EXPECT_GT(bytes(0), 1.98 * gib);
+  EXPECT_NEAR(bytes(1) / bytes(2), 3, 0.01);
+}
+
+TEST(StripeCounts, FitWhereverThereIsALittleMoreRoomThanIsNeeded) {
+  int capped = 0;
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    std::uint64_t draw = 0;
+    const auto random = [&](Bytes least, Bytes most) {
+      return least + random_bits(seed, draw++) % (most - least + 1);
+    };
+    const Bytes unit = 2 * kMiB, total = random(unit, 100 * kGiB);
+    const std::size_t drives = random(1, 6);
+    std::vector<double> weights;
+    std::vector<Bytes> room;
+    Bytes sum = 0;
+    for (std::size_t i = 0; i < drives; ++i) {
+      weights.push_back(0.1 + static_cast<double>(random(0, 1000)) / 100);
+      room.push_back(total / 100 + 4 * unit + random(0, 2 * total / drives));
+      sum += room.back();
+    }
+    // Rounding to whole units, and to the shares of a cycle, takes a little.
+    if (sum < total + total / 500 + 4 * unit * drives) continue;
+    const auto counts = stripe_counts(weights, room, total, unit);
+    capped += counts != stripe_counts(weights);
+    const StripeMap map(counts, unit);
+    for (std::size_t i = 0; i < drives; ++i)
+      ASSERT_LE(map.drive_bytes(i, total), room[i]) << "seed " << seed << ", drive " << i;
+  }
+  EXPECT_GT(capped, 100);
 }
 
 TEST(StripeMap, EveryByteHasItsOwnPlaceAndDrivesHaveNoGaps) {

@@ -11,6 +11,8 @@
 #include "nvme/device_info.h"
 #include "nvme/directory.h"
 #include "nvme/profile.h"
+#include "tests/nvme/paced_drives.h"
+#include "tests/nvme/test_support.h"
 #include "tests/step/temp_folder.h"
 
 namespace zinf::train {
@@ -89,9 +91,29 @@ TEST(SeveralDrives, TheirRateIsThatOfTheOneWithTooLargeAShare) {
   EXPECT_DOUBLE_EQ(striped_rate({2e9}, {7}), 2e9);
 }
 
-// Without a profile the drives are measured, and share the traffic by that.
+TEST(SeveralDrives, FoldersOfOneFileSystemShareItsSpace) {
+  const testing::TempFolder first, second;
+  const std::string file = first.path() + "/run.yaml";
+  const auto nvme_budget = [&](const std::string& capacity) {
+    std::ofstream(file) << "{model: {type: mlp, width: 8, layers: 1}, data: {format: random}, "
+                           "train: {steps: 1}, memory: {host: 1GiB, device: 64MiB, nvme: [{path: "
+                        << first.path() << capacity << "}, {path: " << second.path() << capacity
+                        << "}]}}";
+    return budgets(config::load(file, {}).config, 0).nvme;
+  };
+  EXPECT_EQ(nvme_budget(", capacity: 1MiB"), 2 * kMiB);
+  const Bytes both = nvme_budget("");  // nine tenths of what is free; others write here too
+  EXPECT_LT(both, nvme::free_bytes(first.path()) / 10 * 13);
+}
+
+// Without a profile the drives are measured, and share the traffic by that: both are busy for the
+// same time. The slower reads and writes at a third of the other's speed.
 TEST(SeveralDrives, AreMeasuredAndShareTheTrafficByIt) {
   const testing::TempFolder first, second;
+  nvme::PacedDrives drives({{first.path(), 600e6, 300e6}, {second.path(), 200e6, 100e6}});
+  nvme::BenchOptions bench;
+  bench.wrap_engine = drives.wrapper();
+  bench.clock = drives.clock();
   const std::string file = first.path() + "/run.yaml";
   std::ofstream(file) << "{model: {type: mlp, width: 8, layers: 1}, data: {format: random}, train: "
                          "{steps: 1}, memory: {host: 1GiB, device: 64MiB, nvme: [{path: "
@@ -99,13 +121,41 @@ TEST(SeveralDrives, AreMeasuredAndShareTheTrafficByIt) {
                       << ", capacity: 64MiB}]}}";
   const config::RunConfig config = config::load(file, {}).config;
   optim::Pool pool(1);
-  plan::Hardware hardware = measure_hardware(config, optim::Optimizer(optim::Format{}, {}), pool);
+  plan::Hardware hardware =
+      measure_hardware(config, optim::Optimizer(optim::Format{}, {}), pool, bench);
+  EXPECT_NEAR(hardware.nvme_read, 800e6, 800e6 * 0.05);
+  EXPECT_NEAR(hardware.nvme_write, 400e6, 400e6 * 0.05);
   ASSERT_EQ(hardware.drive_weights.size(), 2u);
   EXPECT_DOUBLE_EQ(hardware.nvme_mixed, hardware.drive_weights[0] + hardware.drive_weights[1]);
-  hardware.drive_weights = {3e9, 1e9};
-  const nvme::StoreOptions store = state_store(config, first.path(), "area", hardware);
-  EXPECT_EQ(store.drives[0].weight, 3e9);
-  EXPECT_EQ(store.drives[1].weight, 1e9);
+
+  nvme::StoreOptions options = state_store(config, first.path(), "area", hardware);
+  options.wrap_engine = drives.wrapper();
+  nvme::Store store(options);
+  const Bytes bytes = 64 * kMiB;
+  const nvme::ExtentId extent = store.allocate(bytes);
+  store.open(nvme::OpenMode::kCreate);
+  const nvme::Memory memory(bytes);
+  const std::vector<nvme::PacedDrive> before = drives.drives();
+  for (const bool is_write : {true, false}) {
+    nvme::wait_for([&](nvme::IoCallback done) {
+      if (is_write) {
+        store.write(extent, 0, memory.data(), bytes, done);
+      } else {
+        store.read(extent, 0, memory.data(), bytes, done);
+      }
+    }).throw_if_failed();
+  }
+  const auto share = [&](Bytes part) { return static_cast<double>(part) / bytes; };
+  const std::vector<nvme::DriveCounters> counters = store.counters();
+  for (const auto& [drive, expected] : {std::pair{0, 0.75}, {1, 0.25}}) {
+    EXPECT_NEAR(share(counters[drive].lane.bytes_written), expected, expected * 0.05) << drive;
+    EXPECT_NEAR(share(counters[drive].lane.bytes_read), expected, expected * 0.05) << drive;
+    const double least = static_cast<double>(bytes) * (1 / 800e6 + 1 / 400e6);
+    EXPECT_NEAR(drives.drives()[drive].busy_seconds - before[drive].busy_seconds, least,
+                least * 0.05)
+        << drive;
+  }
+
   hardware.drive_weights.clear();  // tuned, or too little space to measure
   EXPECT_EQ(state_store(config, first.path(), "area", hardware).drives[0].weight, 1);
 }

@@ -1,0 +1,64 @@
+#include "nvme/drive_room.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "engine/base/log.h"
+#include "nvme/area_header.h"
+#include "nvme/directory.h"
+#include "nvme/stripe_map.h"
+
+namespace zinf::nvme {
+
+namespace {
+
+Bytes taken_by(const std::string& file) {
+  struct stat info {};
+  return ::lstat(file.c_str(), &info) == 0 ? static_cast<Bytes>(info.st_blocks) * 512 : 0;
+}
+
+double share_of(const std::vector<std::uint32_t>& counts, std::size_t drive) {
+  return counts[drive] / static_cast<double>(std::accumulate(counts.begin(), counts.end(), 0u));
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> stripe_counts_with_room(const StoreOptions& options,
+                                                   const std::vector<std::string>& files,
+                                                   Bytes total, bool replace) {
+  const std::vector<DriveOptions>& drives = options.drives;
+  std::vector<double> weights;
+  std::map<std::uint64_t, double> on_file_system;  // weights: folders of one share its free space
+  for (const DriveOptions& drive : drives) {
+    weights.push_back(drive.weight);
+    on_file_system[file_system_id(drive.path)] += drive.weight;
+  }
+  std::vector<Bytes> room;
+  for (std::size_t i = 0; i < drives.size(); ++i) {
+    const double part = drives[i].weight / on_file_system[file_system_id(drives[i].path)];
+    Bytes free = static_cast<Bytes>(static_cast<double>(free_bytes(drives[i].path)) * part);
+    if (replace) free += taken_by(files[i]);
+    if (drives[i].capacity > 0) free = std::min(free, drives[i].capacity);
+    room.push_back(free - std::min(free, kAreaDataStart));
+  }
+  const std::vector<std::uint32_t> by_weight = stripe_counts(weights);
+  const std::vector<std::uint32_t> counts =
+      stripe_counts(weights, room, total, options.stripe_unit);
+  for (std::size_t i = 0; counts != by_weight && i < drives.size(); ++i) {
+    const double wanted = share_of(by_weight, i), given = share_of(counts, i);
+    if (given >= wanted) continue;
+    log::warning_once(fmt::format(
+        "{} has room for {} of the {} of this area: it takes {:.1f} % of it, not the {:.1f} % that "
+        "its speed asks for, and the other drives the rest: they set the pace, which is slower "
+        "than "
+        "planned",
+        drives[i].path, format_bytes(room[i]), format_bytes(total), given * 100, wanted * 100));
+  }
+  return counts;
+}
+
+}  // namespace zinf::nvme
