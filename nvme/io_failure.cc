@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "nvme/errno_text.h"
@@ -29,9 +30,16 @@ std::string space_hint(const FailedBlock& block) {
   struct statvfs fs {};
   if (block.op == IoOp::kSync || ::fstatvfs(block.descriptor, &fs) != 0)
     return "free space on that file system";
+  // Where space can't be reserved the rest of the file will be missing next.
+  struct stat file {};
+  const bool known = ::fstat(block.descriptor, &file) == 0;
+  const Bytes size = known ? static_cast<Bytes>(file.st_size) : 0;
+  const Bytes there = known ? static_cast<Bytes>(file.st_blocks) * 512 : 0;
+  const Bytes needed = std::max(block.bytes, size - std::min(size, there));
+  const Bytes free = static_cast<Bytes>(fs.f_bavail) * fs.f_frsize;
   return fmt::format(
-      "needed {} bytes, free {} bytes on its file system; free some, or lower memory.nvme capacity",
-      block.bytes, static_cast<Bytes>(fs.f_bavail) * fs.f_frsize);
+      "needed {} bytes, free {} bytes on its file system; free {} there and start the run again",
+      needed, free, format_bytes(needed - std::min(needed, free)));
 }
 
 std::string hint_for(const FailedBlock& block, int error_number) {

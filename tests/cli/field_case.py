@@ -7,6 +7,7 @@ import resource
 import shutil
 import struct
 import subprocess
+import tempfile
 import unittest
 
 import zinf_runner as z
@@ -112,6 +113,22 @@ def can_mount():
     unshare = shutil.which("unshare")
     return bool(unshare) and subprocess.run(
         [unshare, "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True).returncode == 0
+
+
+def can_mount_ext2():
+    """So is a small file system on a loop device, of the kind that can't reserve space."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        image = pathlib.Path(folder) / "image"
+        image.write_bytes(bytes(1 << 20))
+        script = f"PATH=$PATH:/sbin:/usr/sbin; mkfs.ext2 -q {image} && unshare --mount mount -o loop {image} /mnt"
+        return can_mount() and subprocess.run(["sh", "-c", script], capture_output=True).returncode == 0
+
+
+def run_script(script, *command):
+    """Runs this in a mount namespace of its own, "$@" standing for zinf with this command; (exit codes that it echoed, all it said)."""
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", f"PATH=$PATH:/sbin:/usr/sbin; {script}", "sh", os.path.abspath(z.ZINF),
+                           *map(str, command)], capture_output=True, text=True, timeout=300)
+    return [line for line in done.stdout.splitlines() if line and line in "0123"], done.stdout + done.stderr
 
 
 def run_mounted(mounts, *arguments, timeout=300):

@@ -12,6 +12,7 @@ from field_case import ON_HOST, ON_NVME, deny_system_calls, limits, run_mounted,
 
 KIB, MIB = 1 << 10, 1 << 20
 IO_URING_SETUP = 425
+STOP_AT = pathlib.Path(z.ZINF).resolve().parent / "tests" / "cli" / "libstop_at.so"
 LIBAIO_SETUP = {"x86_64": 206, "aarch64": 0}.get(os.uname().machine)
 
 
@@ -147,6 +148,63 @@ class FullDisks(field_case.RunCase):
         self.assertEqual(code, 1, err)
         self.assert_one_error(err, folder)
         self.assertRegex(err, r"No space left on device: needed .* \(\d+ bytes\), free .* \(\d+ bytes\)")
+
+
+    @unittest.skipUnless(field_case.can_mount(), "no mount namespace can be made here")
+    def test_a_run_folder_that_fills_up_while_training(self):
+        """The metrics grow until the folder is full: the last commit is whole, and the run goes on once there is room."""
+        steps = 150
+        sections = z.mlp_sections(self.workspace, width=64, layers=3, steps=steps)
+        whole = self.trained(sections, *sets(ON_NVME))["state_hash"]
+        blocks = sum(-(-file.stat().st_size // 4096) for file in self.folder.rglob("*") if file.is_file())
+        folder, copy = self.workspace.path / "full", self.workspace.path / "copy"
+        folder.mkdir()
+        config = self.workspace.config("full", **sections)
+        codes, said = field_case.run_script(f"""
+            mount -t tmpfs -o size={blocks * 4096 * 3 // 4} tmpfs {folder}
+            "$@" 2> {folder}.1; echo $?
+            "$1" verify {folder}; echo $?
+            mount -o remount,size=64m tmpfs {folder}
+            "$@" 2> {folder}.2; echo $?
+            cp -r {folder} {copy}""", "train", config, "--run-dir", folder, *sets(ON_NVME))
+        first, second = (pathlib.Path(f"{folder}.{part}").read_text() for part in "12")
+        self.assertEqual(codes, ["1", "0", "0"], said + first + second)
+        self.assert_one_error(first, folder)
+        self.assertRegex(first, r"No space left on device: needed .* \(\d+ bytes\), free .* \(\d+ bytes\)")
+        (step,) = re.findall(rf"resumed after step (\d+) of {steps}", second)
+        self.assertGreater(int(step), 0)
+        self.assertEqual(z.summary(copy)["state_hash"], whole)
+        self.assertEqual([line["step"] for line in z.metrics(copy)], list(range(1, steps + 1)))
+
+    @unittest.skipUnless(field_case.can_mount_ext2(), "no mount namespace can be made here, or no ext2 on a loop device")
+    def test_a_swap_drive_that_fills_up_while_training(self):
+        """ext2 reserves no space: after step 1 another program takes what the check has found, before the first slot has its moments."""
+        sections = z.mlp_sections(self.workspace, width=256, layers=4, steps=6)
+        whole = self.trained(sections, *sets(ON_NVME))["state_hash"]
+        folder, swap, image = (self.workspace.path / name for name in ("full", "full-swap", "image"))
+        swap.mkdir()
+        config = self.workspace.config("full", **sections)
+        codes, said = field_case.run_script(f"""
+            truncate -s 64M {image} && mkfs.ext2 -q -m 0 {image} && mount -o loop {image} {swap} || exit
+            LD_PRELOAD={STOP_AT} ZINF_STOP_AT=manifest-1.json "$@" 2> {folder}.1 & run=$!
+            until grep -q '^State:.[TZ]' /proc/$run/status; do sleep 0.02; done
+            cat /dev/zero > {swap}/other 2> /dev/null; truncate -s -256K {swap}/other
+            kill -CONT $run; wait $run; echo $?
+            "$1" verify {folder}; echo $?
+            "$@" 2> {folder}.2; echo $?
+            rm {swap}/other
+            "$@" 2> {folder}.3; echo $?""", "train", config, "--run-dir", folder,
+                                           *sets(ON_NVME, f"memory.nvme=[{{path: {swap}, capacity: 1GiB}}]"))
+        full, refused, resumed = (pathlib.Path(f"{folder}.{part}").read_text() for part in "123")
+        self.assertEqual(codes, ["1", "0", "3", "0"], said + full + refused + resumed)
+        self.assertIn("full-swap can't reserve space in advance", full)
+        self.assert_one_error(full, swap)
+        self.assertRegex(full, r"writing \d+ bytes at offset \d+ of .*\.zinf-area: No space left on device \(ENOSPC\)")
+        needed, free = map(int, re.search(r"needed (\d+) bytes, free (\d+) bytes", full).groups())
+        self.assertGreater(needed, free)
+        self.assertRegex(refused, r"NVMe needs [0-9.]+ MiB, given [0-9.]+ MiB")  # a new start sees it before step 1
+        self.assertIn("resumed after step 1 of 6", resumed)
+        self.assertEqual(z.summary(folder)["state_hash"], whole)
 
 
 class BlockedKernelFeatures(field_case.RunCase):
