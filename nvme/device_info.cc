@@ -71,10 +71,18 @@ DeviceInfo device_of(const std::string& directory, const std::string& sysfs) {
   fs::path block = fs::canonical(
       fmt::format("{}/dev/block/{}:{}", sysfs, major(found.st_dev), minor(found.st_dev)), error);
   if (error) return info;
-  if (fs::exists(block / "partition")) block = block.parent_path();
+  // Down to the drive itself, where there is one only: LVM may lie on dm-crypt.
+  for (std::vector<fs::path> below{block}; below.size() == 1;) {
+    block = below[0];
+    if (fs::exists(block / "partition")) block = block.parent_path();
+    const std::string uuid = line_of(block / "dm" / "uuid");
+    const std::string layer = uuid.substr(0, uuid.find('-'));
+    if (!layer.empty()) info.device_mapper += (info.device_mapper.empty() ? "" : " ") + layer;
+    below.clear();
+    for (const auto& entry : fs::directory_iterator(block / "slaves", error))
+      below.push_back(fs::canonical(entry.path(), error));
+  }
   info.name = block.filename().string();
-  const std::string mapper = line_of(block / "dm" / "uuid");
-  info.device_mapper = mapper.substr(0, mapper.find('-'));
   const fs::path queue = block / "queue", device = block / "device";
   info.model = line_of(device / "model");
   info.link = link_of(device);
@@ -97,6 +105,9 @@ std::vector<std::string> device_warnings(const DeviceInfo& device, const std::st
   const auto is = [&](std::initializer_list<const char*> names) {
     return std::find(names.begin(), names.end(), file_system) != names.end();
   };
+  const auto mapped = [&](const char* layer) {
+    return device.device_mapper.find(layer) != std::string::npos;
+  };
   if (is({"tmpfs", "ramfs"}))
     warn(fmt::format(
         "{} is memory, not a drive: it saves none and its figures say nothing of a drive",
@@ -112,9 +123,8 @@ std::vector<std::string> device_warnings(const DeviceInfo& device, const std::st
                     "prefer ext4 or xfs (or chattr +C)",
                     file_system));
   }
-  if (device.device_mapper == "CRYPT")
-    warn("the drive is encrypted by dm-crypt: each byte costs processor time");
-  if (device.device_mapper == "LVM")
+  if (mapped("CRYPT")) warn("the drive is encrypted by dm-crypt: each byte costs processor time");
+  if (mapped("LVM"))
     warn("the directory lies on LVM: figures are those of the volume, not of one drive");
   if (device.rotational) warn(fmt::format("{} is a rotating disk", device.name));
   if (device.scheduler == "bfq" || device.scheduler == "kyber" || device.scheduler == "cfq") {

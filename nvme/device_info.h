@@ -11,12 +11,14 @@
 namespace zinf::nvme {
 
 struct DeviceInfo {
-  std::string name{};   // "nvme0n1", "vda"; empty where there is no block device (tmpfs, network)
+  // "nvme0n1", "vda"; empty where there is no block device (tmpfs, network). "dm-0" or "md0" only
+  // where it lies on several.
+  std::string name{};
   std::string model{};  // may be empty
   std::string link{};   // "8.0 GT/s PCIe x4"; may be empty
   std::string scheduler{};
   std::string write_cache{};    // "write back", "write through"
-  std::string device_mapper{};  // "CRYPT", "LVM", ...; empty: none
+  std::string device_mapper{};  // from the top down: "LVM CRYPT"; empty: none
   Bytes logical_block = 0;
   Bytes physical_block = 0;
   Bytes largest_request = 0;  // max_sectors_kb

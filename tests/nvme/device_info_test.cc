@@ -56,6 +56,40 @@ TEST(DeviceInfo, ReadsTheDriveBehindAPartition) {
   EXPECT_TRUE(device_warnings(device, "ext4", true, 0.5).empty());
 }
 
+// A logical volume on an encrypted partition, then one that a second drive joins.
+TEST(DeviceInfo, LooksThroughTheDeviceMapper) {
+  TestDirectory directory;
+  struct stat info {};
+  ASSERT_EQ(::stat(directory.path().c_str(), &info), 0);
+  const fs::path sys = directory.path() + "/sys", devices = sys / "devices";
+  put(devices / "nvme0n1/nvme0n1p1/partition", "1");
+  put(devices / "nvme0n1/queue/scheduler", "none [bfq]");
+  put(devices / "nvme0n1/device/model", "Fast Drive 2TB");
+  put(devices / "dm-0/dm/uuid", "CRYPT-LUKS2-0123");
+  put(devices / "dm-1/dm/uuid", "LVM-4567");
+  const auto link = [](const fs::path& to, const fs::path& at) {
+    fs::create_directories(at.parent_path());
+    fs::create_directory_symlink(to, at);
+  };
+  link(devices / "nvme0n1/nvme0n1p1", devices / "dm-0/slaves/nvme0n1p1");
+  link(devices / "dm-0", devices / "dm-1/slaves/dm-0");
+  link(devices / "dm-1",
+       sys / "dev/block" /
+           (std::to_string(major(info.st_dev)) + ":" + std::to_string(minor(info.st_dev))));
+  const DeviceInfo device = device_of(directory.path(), sys.string());
+  EXPECT_EQ(device.name, "nvme0n1");
+  EXPECT_EQ(device.model, "Fast Drive 2TB");
+  EXPECT_EQ(device.scheduler, "bfq");
+  EXPECT_EQ(device.device_mapper, "LVM CRYPT");
+  EXPECT_EQ(device_warnings(device, "ext4", true, 0.5).size(), 3u);
+
+  put(devices / "sda/queue/scheduler", "none");
+  link(devices / "sda", devices / "dm-1/slaves/sda");
+  const DeviceInfo several = device_of(directory.path(), sys.string());
+  EXPECT_EQ(several.name, "dm-1");
+  EXPECT_EQ(several.device_mapper, "LVM");
+}
+
 TEST(DeviceInfo, IsEmptyWithoutABlockDevice) {
   TestDirectory directory;
   EXPECT_EQ(device_of(directory.path(), directory.path()).name, "");
