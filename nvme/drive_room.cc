@@ -16,6 +16,8 @@ namespace zinf::nvme {
 
 namespace {
 
+constexpr double kAsGood = 0.99;  // a share this close to what was wanted is nothing to speak of
+
 Bytes taken_by(const std::string& file) {
   struct stat info {};
   return ::lstat(file.c_str(), &info) == 0 ? static_cast<Bytes>(info.st_blocks) * 512 : 0;
@@ -42,7 +44,8 @@ std::vector<std::uint32_t> stripe_counts_with_room(const StoreOptions& options,
     const double part = drives[i].weight / on_file_system[file_system_id(drives[i].path)];
     Bytes free = static_cast<Bytes>(static_cast<double>(free_bytes(drives[i].path)) * part);
     if (replace) free += taken_by(files[i]);
-    if (drives[i].capacity > 0) free = std::min(free, drives[i].capacity);
+    // Half of what plans leave free: for rounding, and for what else is written there.
+    free = drives[i].capacity > 0 ? std::min(free, drives[i].capacity) : free - free / 20;
     room.push_back(free - std::min(free, kAreaDataStart));
   }
   const std::vector<std::uint32_t> by_weight = stripe_counts(weights);
@@ -50,12 +53,11 @@ std::vector<std::uint32_t> stripe_counts_with_room(const StoreOptions& options,
       stripe_counts(weights, room, total, options.stripe_unit);
   for (std::size_t i = 0; counts != by_weight && i < drives.size(); ++i) {
     const double wanted = share_of(by_weight, i), given = share_of(counts, i);
-    if (given >= wanted) continue;
+    if (given > wanted * kAsGood) continue;
     log::warning_once(fmt::format(
-        "{} has room for {} of the {} of this area: it takes {:.1f} % of it, not the {:.1f} % that "
-        "its speed asks for, and the other drives the rest: they set the pace, which is slower "
-        "than "
-        "planned",
+        "{} has room for {} of the {} of this area: it takes {:.1f} %, not the {:.1f} "
+        "% that its speed asks for; the other drives take the rest and set the pace, "
+        "which is slower than planned",
         drives[i].path, format_bytes(room[i]), format_bytes(total), given * 100, wanted * 100));
   }
   return counts;

@@ -6,6 +6,7 @@
 
 #include "nvme/fault_engine.h"
 #include "nvme/store.h"
+#include "tests/nvme/mounts.h"
 #include "tests/nvme/store_io.h"
 #include "tests/nvme/test_support.h"
 
@@ -85,6 +86,25 @@ TEST(StripedStore, ADriveWithoutRoomForItsShareTakesWhatItCanAndIsSaidOnce) {
             std::string::npos)
       << lines[0];
   EXPECT_NE(lines[0].find("not the 75.0 % that its speed asks for"), std::string::npos) << lines[0];
+}
+
+// The same by what is free, without a capacity.
+TEST(StripedStore, ASmallFileSystemTakesWhatItCan) {
+  TwoDrives two;
+  const std::string text = in_own_mounts([&]() -> std::string {
+    if (::mount("none", (two.directory.path() + "/a").c_str(), "tmpfs", 0, "size=6m") != 0)
+      return "skip";
+    const auto store = two.open(OpenMode::kCreate);
+    Memory out(store->extent_bytes(0)), in(out.size());
+    out.fill(7);
+    write_all(*store, 0, out);
+    read_all(*store, 0, in);
+    if (store->drive_bytes(0) > 6 * kMiB || store->drive_bytes(0) < 5 * kMiB)
+      return std::to_string(store->drive_bytes(0));
+    return in == out ? "" : "other bytes";
+  });
+  if (text == "skip") GTEST_SKIP() << "mounting needs root";
+  EXPECT_EQ(text, "");
 }
 
 TEST(StripedStore, AFaultOnOneDriveFailsTheRequestOnceAndNamesTheDrive) {
