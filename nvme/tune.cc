@@ -14,7 +14,7 @@ namespace zinf::nvme {
 namespace {
 
 constexpr double kAsGood = 0.02, kAsGoodAtMost = 0.1;  // see choose_row()
-constexpr std::size_t kFinalists = 3;
+constexpr std::size_t kFinalists = 3, kMostFinalists = 6;
 constexpr int kEngineRounds = 3;
 constexpr double kShortest = 0.1;      // seconds of a measurement that still tells something
 constexpr double kLongest = 0.4;       // seconds for one depth
@@ -208,12 +208,22 @@ class Tuner {
     const auto cheapest = static_cast<std::size_t>(choose_row(report_.rows));
     if (std::find(order.begin(), order.end(), cheapest) == order.end()) order.push_back(cheapest);
     std::vector<TuneRow> finalists;
-    for (const std::size_t index : order) {
-      if (!finalists.empty() && out_of_time()) break;
+    std::vector<std::size_t> places;
+    const auto take = [&](std::size_t index) {
       measure(report_.rows[index]);
       finalists.push_back(report_.rows[index]);
+      places.push_back(index);
+    };
+    for (const std::size_t index : order) {
+      if (finalists.empty() || !out_of_time()) take(index);
     }
-    report_.rows[order[static_cast<std::size_t>(choose_row(finalists))]].chosen = true;
+    // Those may have been lucky when they were scouted.
+    while (finalists.size() < kMostFinalists && !out_of_time()) {
+      const int next = next_finalist(report_.rows);
+      if (next < 0) break;
+      take(static_cast<std::size_t>(next));
+    }
+    report_.rows[places[static_cast<std::size_t>(choose_row(finalists))]].chosen = true;
   }
 
   void finish() {
@@ -302,7 +312,7 @@ Bytes tune_will_write(const TuneOptions& options, double write_gb_per_second) {
   const double scouts = static_cast<double>(options.engines.size() * kEngineRounds +
                                             options.block_sizes.size() * options.depths.size());
   seconds += scouts * options.seconds * (1 - options.read_share);
-  seconds += static_cast<double>(kFinalists + 1) * options.most_repeats * options.seconds *
+  seconds += static_cast<double>(kMostFinalists) * options.most_repeats * options.seconds *
              (2 - options.read_share);
   seconds += 2 * options.fio_rounds * std::max(1.0, options.seconds) * (1 - options.read_share);
   if (options.sustained) seconds += kMostSustained;
@@ -337,6 +347,20 @@ int choose_row(const std::vector<TuneRow>& rows) {
     if (cheaper) chosen = i;
   }
   return chosen;
+}
+
+int next_finalist(const std::vector<TuneRow>& rows) {
+  double best = 0;
+  int next = -1;
+  for (int i = 0; i < static_cast<int>(rows.size()); ++i) {
+    const TuneRow& row = rows[static_cast<std::size_t>(i)];
+    if (row.read.repeats > 0) {
+      best = std::max(best, row.mixed.median);
+    } else if (next < 0 || row.mixed.median > rows[static_cast<std::size_t>(next)].mixed.median) {
+      next = i;
+    }
+  }
+  return next >= 0 && rows[static_cast<std::size_t>(next)].mixed.median > best ? next : -1;
 }
 
 std::string rate_bar(double value, double best, int width) {

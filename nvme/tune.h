@@ -7,7 +7,8 @@
 //   save_profile(options.directory, report.profile);
 //
 // First pass: mixed traffic over engines in turn, then block sizes and depths of the best engine.
-// Second pass: the best few, read, write and mixed, repeated until the spread is small. The choice
+// Second pass: the best few, read, write and mixed, repeated until the spread is small, and more
+// where the first pass had flattered them. The choice
 // is the cheapest (fewest bytes in flight, then least processor time) of those whose mixed rate,
 // the traffic of training, is as good as the best: within 2 %, or half the spread of the
 // repetitions where they differ more (10 % at most). At the end fio, where it is installed, in turn
@@ -104,6 +105,10 @@ TuneReport tune(const TuneOptions& options, const std::function<void(const TuneR
 
 // The row to take, by the rule above; rows without a mixed median are left out. Empty list: -1.
 int choose_row(const std::vector<TuneRow>& rows);
+
+// The row to measure next in the second pass: the best of those that it has not measured, where
+// that looked better than the best of those that it has; else -1.
+int next_finalist(const std::vector<TuneRow>& rows);
 
 // "====----" of `width` characters, for a table with a bar per row.
 std::string rate_bar(double value, double best, int width);
