@@ -1,17 +1,10 @@
 """PyTorch's side of training_parity_test.py: the same training steps with transformers.
 
-usage: training_reference.py MODEL_FOLDER TOKENS.npy STEPS OUT_FOLDER DTYPE:ROWS:ORDER...
-
-Every step trains on all rows of TOKENS, ROWS of them per micro-batch, in their order (ORDER 0) or in one drawn anew each step from
-the seed ORDER. DTYPE fp64, fp32, bf16 (bf16 weights and arithmetic, fp32 masters and accumulated gradients) or rounded (fp32, the
-accumulated gradients rounded to bf16). AdamW, clipping and schedule as in training_parity_test.py. OUT_FOLDER/<run>.json gets losses and norms, <run>.st the weights.
+Every step trains on all rows, `size` of them per micro-batch, in their order (order 0) or in one drawn anew each step from the seed
+`order`. dtype: fp64, fp32, bf16 (bf16 weights and arithmetic, fp32 masters and accumulated gradients) or rounded (fp32, the
+accumulated gradients rounded to bf16). AdamW, clipping and schedule as in training_parity_test.py.
 """
-import json
-import sys
-
-import numpy
 import torch
-from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 LR, BETAS, EPS, DECAY, CLIP, WARMUP = 1e-3, (0.9, 0.95), 1e-8, 0.1, 0.5, 4
@@ -64,19 +57,3 @@ def train(folder, rows, steps, dtype, size, order):
             group["lr"] = rate(step, steps)
         optimizer.step()
     return losses, norms, {name: master.detach().contiguous() for name, master in masters.items()}
-
-
-def main():
-    folder, tokens, steps, out = sys.argv[1:5]
-    torch.set_num_threads(1)
-    rows = torch.from_numpy(numpy.load(tokens)).long()
-    for run in sys.argv[5:]:
-        dtype, size, order = run.split(":")
-        losses, norms, masters = train(folder, rows, int(steps), dtype, int(size), int(order))
-        with open(f"{out}/{run}.json", "w") as file:
-            json.dump({"losses": losses, "norms": norms}, file)
-        save_file(masters, f"{out}/{run}.st")
-
-
-if __name__ == "__main__":
-    main()
