@@ -26,6 +26,12 @@ std::string model_signature(const model::ModelSpec& model) {
   return hash.hex();
 }
 
+void note_machine(checkpoint::Manifest& manifest) {
+  manifest.library = str("LibTorch ", model::torch_version());
+  manifest.instruction_set = model::compute_instruction_set();
+  manifest.compute_threads = model::compute_threads();
+}
+
 checkpoint::Manifest manifest_base(const config::RunConfig& config, const ModelInput& model,
                                    const plan::Plan& plan, const optim::Optimizer& optimizer,
                                    const data::DataSet& data, const BatchShape& batch,
@@ -48,9 +54,7 @@ checkpoint::Manifest manifest_base(const config::RunConfig& config, const ModelI
   m.data = data_files(data);
   m.data_start = data_start;
   m.resolved_config = resolved_yaml(config);
-  m.library = str("LibTorch ", model::torch_version());
-  m.instruction_set = model::compute_instruction_set();
-  m.compute_threads = model::compute_threads();
+  note_machine(m);
   m.micro_batch = static_cast<int>(batch.micro);
   m.accumulation = static_cast<int>(batch.accumulation);
   return m;

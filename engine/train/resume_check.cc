@@ -163,14 +163,22 @@ ResumeChanges compare(const checkpoint::Manifest& manifest, const checkpoint::Ma
   }
   compare_lengths(manifest, now, config, changes);
   compare_batches(manifest, now, changes);
-  const auto machine = [&](const char* what, const auto& was, const auto& is) {
-    if (was != is) changes.last_bits.push_back(str(what, ": ", was, " -> ", is));
-  };
-  machine("library", manifest.library, now.library);
-  machine("instruction set", manifest.instruction_set, now.instruction_set);
-  machine("compute threads", manifest.compute_threads, now.compute_threads);
-  machine("ranks", manifest.world, now.world);
+  const std::vector<std::string> machine = machine_changes(manifest, now);
+  changes.last_bits.insert(changes.last_bits.end(), machine.begin(), machine.end());
   return changes;
+}
+
+std::vector<std::string> machine_changes(const checkpoint::Manifest& manifest,
+                                         const checkpoint::Manifest& now) {
+  std::vector<std::string> lines;
+  const auto compared = [&](const char* what, const auto& was, const auto& is) {
+    if (was != is) lines.push_back(str(what, ": ", was, " -> ", is));
+  };
+  compared("library", manifest.library, now.library);
+  compared("instruction set", manifest.instruction_set, now.instruction_set);
+  compared("compute threads", manifest.compute_threads, now.compute_threads);
+  compared("ranks", manifest.world, now.world);
+  return lines;
 }
 
 void check_length(const checkpoint::Manifest& manifest, std::int64_t steps) {

@@ -27,6 +27,9 @@ struct ResumeChanges {
 };
 ResumeChanges compare(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
                       const config::RunConfig& config);
+// Of them what lies in the machine and its libraries: where there is none, the bits are the same.
+std::vector<std::string> machine_changes(const checkpoint::Manifest& manifest,
+                                         const checkpoint::Manifest& now);
 
 // Error(kUsage): a run does not become shorter than it is.
 void check_length(const checkpoint::Manifest& manifest, std::int64_t steps);

@@ -451,9 +451,9 @@ StoredLoss stored_loss(const std::string& run_folder, std::optional<std::int64_t
   result.step = manifest.step;
   result.trained = manifest.loss;
   result.next = run.loss_after(manifest, stored.pages());
-  result.same_machine = manifest.library == str("LibTorch ", model::torch_version()) &&
-                        manifest.instruction_set == model::compute_instruction_set() &&
-                        manifest.compute_threads == model::compute_threads();
+  checkpoint::Manifest now;
+  note_machine(now);
+  result.same_machine = machine_changes(manifest, now).empty();
   const std::string metrics = run_folder + "/metrics.jsonl";
   if (!std::filesystem::exists(metrics)) return result;
   for (const observe::StepRecord& record : observe::read_metrics(metrics)) {

@@ -16,6 +16,8 @@ ON_NVME = "placement={weights: nvme, optimizer: nvme, gradients: nvme, activatio
 ON_HOST = "placement={weights: host, optimizer: host, gradients: host, activations: host}"
 ON_DEVICE = "placement={weights: device, optimizer: device, gradients: device, activations: device}"
 
+ENDLESS = 100000  # steps
+
 
 def sets(*assignments):
     return [part for assignment in assignments for part in ("--set", assignment)]
@@ -51,6 +53,15 @@ class RunCase(unittest.TestCase):
         errors = [i for i, line in enumerate(lines) if " error " in line]
         self.assertEqual(len(errors), 1, err)
         return "\n".join(lines[errors[0]:])
+
+    def started(self, sections, *arguments):
+        """Config and process of a run, in self.folder, that has made a few of its steps: `sections` gives it very many."""
+        config = self.workspace.config("running", **sections)
+        self.folder = self.workspace.path / "running"
+        process = z.start(config, self.folder, *arguments)
+        self.addCleanup(process.kill)
+        self.assertTrue(z.wait_for_step(self.folder, 3, process), "the run ended early")
+        return config, process
 
     def one_hash(self, hashes, what=""):
         """All runs gave one state hash; the message names those that differ."""

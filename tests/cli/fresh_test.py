@@ -8,20 +8,9 @@ import unittest
 
 import field_case
 import zinf_runner as z
-from field_case import ON_NVME, sets
+from field_case import ENDLESS, ON_NVME, sets
 
-ENDLESS = 100000
 KEEP = ("checkpoint.every=1", "checkpoint.keep=2", "checkpoint.keep_every=2")
-
-
-def started(test):
-    """Config and process of a run, in test.folder, that has made a few of its many steps."""
-    config = test.workspace.config("running", **z.mlp_sections(test.workspace, steps=ENDLESS))
-    test.folder = test.workspace.path / "running"
-    process = z.start(config, test.folder, *sets(ON_NVME))
-    test.addCleanup(process.kill)
-    test.assertTrue(z.wait_for_step(test.folder, 3, process), "the run ended early")
-    return config, process
 
 
 class Fresh(field_case.RunCase):
@@ -46,7 +35,7 @@ class Fresh(field_case.RunCase):
         self.assertEqual(list(self.folder.glob("kept-*")), [])
 
     def test_a_second_process_is_refused_and_the_first_goes_on(self):
-        config, process = started(self)
+        config, process = self.started(z.mlp_sections(self.workspace, steps=ENDLESS), *sets(ON_NVME))
         for arguments in (("--fresh", "--yes"), ()):
             code, _, err = z.train(config, self.folder, *arguments, "--set", "train.seed=7")
             self.assertEqual(code, 1, err)
@@ -98,7 +87,7 @@ class Fresh(field_case.RunCase):
 
 class Length(field_case.RunCase):
     def test_a_run_does_not_become_shorter(self):
-        config, process = started(self)
+        config, process = self.started(z.mlp_sections(self.workspace, steps=ENDLESS), *sets(ON_NVME))
         z.stop(process)
         made, before = len(z.metrics(self.folder)), (self.folder / "summary.json").read_bytes()
         code, _, err = z.train(config, self.folder, "--steps", "2", *sets(ON_NVME))

@@ -5,20 +5,10 @@ import unittest
 
 import field_case
 import zinf_runner as z
-from field_case import ON_HOST, ON_NVME, sets
-
-ENDLESS = 100000
+from field_case import ENDLESS, ON_HOST, ON_NVME, sets
 
 
 class Running(field_case.RunCase):
-    def started(self, sections, *arguments):
-        config = self.workspace.config("running", **sections)
-        self.folder = self.workspace.path / "running"
-        process = z.start(config, self.folder, *arguments)
-        self.addCleanup(process.kill)
-        self.assertTrue(z.wait_for_step(self.folder, 3, process), "the run ended early")
-        return config, process
-
     def read_while_training(self, place, *more):
         sections = z.llama_sections(self.workspace, steps=ENDLESS)
         config, process = self.started(sections, *sets(place), *more)
