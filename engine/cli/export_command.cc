@@ -15,7 +15,6 @@ namespace zinf::cli {
 namespace {
 
 Bytes parsed_shard_size(const std::string& text) {
-  if (text.empty()) return model::kDefaultShardBytes;
   const auto bytes = parse_bytes(text);
   if (bytes && *bytes > 0) return *bytes;
   throw Error(ErrorKind::kUsage,
@@ -45,18 +44,20 @@ void add_export(CLI::App& app, Run& run) {
   command
       ->add_option("--shard-size", options->shard_size,
                    "most bytes of a file, such as 2GB; a larger tensor has one of its own; "
-                   "default 5GB")
+                   "default: as the run's export.shard_size says, 5GB")
       ->excludes(single);
   command->callback([options, &run] {
     run = [options] {
-      const Bytes shard_bytes = parsed_shard_size(options->shard_size);
+      std::optional<Bytes> shard_bytes;  // of the command line
+      if (options->single_file) shard_bytes = 0;
+      if (!options->shard_size.empty()) shard_bytes = parsed_shard_size(options->shard_size);
       train::StoredRun stored(options->run, options->step);
       model::DType type = train::export_type(stored.config(), stored.model().compute_type());
       if (options->dtype == "bf16") type = model::DType::kBFloat16;
       if (options->dtype == "fp32") type = model::DType::kFloat32;
-      const model::ExportResult result =
-          train::export_model(stored.model(), stored.states(), stored.manifest().slot,
-                              options->folder, type, options->single_file, shard_bytes);
+      const model::ExportResult result = train::export_model(
+          stored.model(), stored.states(), stored.manifest().slot, options->folder, type,
+          shard_bytes.value_or(train::shard_bytes(stored.config())));
       std::cout << "step " << stored.manifest().step << " exported to " << result.path << ": "
                 << result.tensors << " tensors, " << format_bytes(result.weight_bytes) << " in "
                 << result.files << " file(s)\n";

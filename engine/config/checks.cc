@@ -271,6 +271,8 @@ class Checker {
       no_effect("eval.every", "there is no data.eval and no data.eval_fraction");
       no_effect("eval.steps", "there is no data.eval and no data.eval_fraction");
     }
+    if (config_.export_.single_file)
+      no_effect("export.shard_size", "export.single_file puts all into one file");
     if (config_.checkpoint.keep == 1) {
       no_effect("checkpoint.keep_every", "checkpoint.keep is 1");
       if (config_.export_.at_kept_checkpoints)

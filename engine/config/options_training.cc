@@ -278,6 +278,11 @@ void checkpoint_rows(std::vector<Option>& out) {
                     .to(&RunConfig::export_, &ExportConfig::dtype)
                     .one_of({"bf16", "fp32"})
                     .usually("auto (as the working weights)"));
+  out.push_back(Row("export.shard_size", Kind::kSize,
+                    "Most bytes of an exported file; a larger tensor has one of its own.")
+                    .to(&RunConfig::export_, &ExportConfig::shard_size)
+                    .above(0)
+                    .usually("5GB"));
   out.push_back(Row("export.single_file", Kind::kBool, "One safetensors file instead of shards.")
                     .to(&RunConfig::export_, &ExportConfig::single_file));
   out.push_back(Row("zero_optimization.stage3_gather_16bit_weights_on_model_save", Kind::kBool,

@@ -73,6 +73,7 @@ struct CheckpointConfig {
 struct ExportConfig {
   bool at_end = true;
   std::optional<ExportDtype> dtype;  // auto: bf16 where the weights are bf16, else fp32
+  Bytes shard_size = 5'000'000'000;  // of a file at most, unless one tensor is larger
   bool single_file = false;
   bool at_kept_checkpoints = false;  // stage3_gather_16bit_weights_on_model_save
   bool operator==(const ExportConfig&) const = default;

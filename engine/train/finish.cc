@@ -173,9 +173,12 @@ model::DType export_type(const config::RunConfig& config, model::DType compute_t
   return compute_type == model::DType::kBFloat16 ? model::DType::kBFloat16 : model::DType::kFloat32;
 }
 
+Bytes shard_bytes(const config::RunConfig& config) {
+  return config.export_.single_file ? 0 : config.export_.shard_size;
+}
+
 model::ExportResult export_model(const ModelInput& model, step::StateAccess& states, int slot,
-                                 const std::string& path, model::DType type, bool single_file,
-                                 Bytes shard_bytes) {
+                                 const std::string& path, model::DType type, Bytes shard_bytes) {
   const model::ModelSpec& spec = model.model.spec;
   MasterReader reader(states, spec, slot);
   std::vector<float> master;
@@ -197,7 +200,7 @@ model::ExportResult export_model(const ModelInput& model, step::StateAccess& sta
   }
   model::ExportOptions options;
   options.type = type;
-  options.shard_bytes = single_file ? 0 : shard_bytes;
+  options.shard_bytes = shard_bytes;
   return export_hf(spec, source, values, path, options);
 }
 

@@ -23,10 +23,11 @@ observe::Summary make_summary(const config::RunConfig& config, const plan::Plan&
                               Session& session, const LoopResult& result);
 
 // Streams the model out of drained states. slot: which one holds the state. shard_bytes: of a file
-// at most, unless one tensor is larger.
+// at most, unless one tensor is larger; 0: one file.
 model::ExportResult export_model(const ModelInput& model, step::StateAccess& states, int slot,
-                                 const std::string& path, model::DType type, bool single_file,
-                                 Bytes shard_bytes = model::kDefaultShardBytes);
+                                 const std::string& path, model::DType type, Bytes shard_bytes);
+// That of the config: export.shard_size, or 0 with export.single_file.
+Bytes shard_bytes(const config::RunConfig& config);
 // bf16 or fp32: as the config says, else bf16 where the weights are.
 model::DType export_type(const config::RunConfig& config, model::DType compute_type);
 

@@ -105,7 +105,7 @@ void export_kept(const config::RunConfig& config, const std::string& run_folder,
   const model::ExportResult exported = export_model(
       stored.model(), stored.states(), stored.manifest().slot, to,
       config.export_.dtype ? export_type(config, model::DType::kBFloat16) : model::DType::kBFloat16,
-      config.export_.single_file);
+      shard_bytes(config));
   log::info(str("step ", step, " is exported to ", exported.path));
 }
 

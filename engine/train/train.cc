@@ -245,7 +245,7 @@ class TrainingRun {
       std::filesystem::remove_all(folder_.model());  // of the same run with fewer steps
       const model::ExportResult exported =
           export_model(model_, session_->states(), session_->trainer().slot(), folder_.model(),
-                       export_type(config_, model_.compute_type()), config_.export_.single_file);
+                       export_type(config_, model_.compute_type()), shard_bytes(config_));
       log::info(str("model exported to ", exported.path, " (", exported.tensors, " tensors, ",
                     format_bytes(exported.weight_bytes), ")"));
     }

@@ -150,16 +150,23 @@ def run_mounted(mounts, *arguments, timeout=300):
     return done.returncode, done.stdout, done.stderr
 
 
+def tensors_in(file):
+    """{name: (dtype, shape, bytes)} of a safetensors file."""
+    found = {}
+    data = file.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            first, last = entry["data_offsets"]
+            found[name] = (entry["dtype"], entry["shape"], data[8 + size + first:8 + size + last])
+    return found
+
+
 def tensors_of(folder):
-    """{name: (dtype, shape, bytes)} over all safetensors files of a folder."""
+    """The same over all safetensors files of a folder."""
     found = {}
     for file in sorted(pathlib.Path(folder).glob("*.safetensors")):
-        data = file.read_bytes()
-        size = struct.unpack("<Q", data[:8])[0]
-        for name, entry in json.loads(data[8:8 + size]).items():
-            if name != "__metadata__":
-                first, last = entry["data_offsets"]
-                found[name] = (entry["dtype"], entry["shape"], data[8 + size + first:8 + size + last])
+        found |= tensors_in(file)
     return found
 
 

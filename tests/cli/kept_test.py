@@ -166,6 +166,28 @@ class Kept(KeptCase):
         self.trained(sections, "--steps", "4", *sets(ON_NVME))
         self.assertEqual(field_case.tensors_of(self.exported("--dtype", "bf16")), there)
 
+    def test_the_size_of_exported_files(self):
+        """export.shard_size at kept checkpoints, at the end, and by zinf export, whose flags win; a larger tensor is alone."""
+        largest = 100 << 10
+        sections = z.llama_sections(self.workspace, steps=6, zero_optimization={"stage": 3, "stage3_gather_16bit_weights_on_model_save": True},
+                                    export={"shard_size": f"{largest >> 10}KiB", "dtype": "bf16"})
+        self.trained(sections, *sets(ON_NVME, "checkpoint.keep=2", "checkpoint.keep_every=2"))
+        shards = {}
+        for name, folder in (("kept", self.folder / "model-step-4"), ("end", self.folder / "model"), ("command", self.exported())):
+            files = list(folder.glob("*.safetensors"))
+            self.assertGreater(len(files), 2, name)
+            for file in files:
+                alone = len(field_case.tensors_in(file)) == 1
+                self.assertTrue(alone or file.stat().st_size <= largest + (8 << 10), f"{name}: {file.stat().st_size}")
+            shards[name] = {file.name: sorted(field_case.tensors_in(file)) for file in files}
+        self.one_hash({name: json.dumps(files, sort_keys=True) for name, files in shards.items()})
+        for number, arguments in enumerate((("--single-file",), ("--shard-size", "1GB"))):
+            to = self.workspace.path / f"flags{number}"
+            code, _, err = z.run("export", self.folder, to, *arguments)
+            self.assertEqual(code, 0, err)
+            self.assertEqual([file.name for file in to.glob("*.safetensors")], ["model.safetensors"])
+            self.assertEqual(field_case.tensors_of(to), field_case.tensors_of(self.folder / "model"))
+
 
 class Space(KeptCase):
     @unittest.skipUnless(field_case.can_mount(), "no mount namespace can be made here")
