@@ -173,7 +173,11 @@ std::string ManifestFolder::pages_path(std::int64_t step) const {
 
 void ManifestFolder::publish(Manifest manifest, const std::string& pages, int keep) const {
   if (!pages.empty()) {
-    observe::write_file_atomically(pages_path(manifest.step), pages, observe::Durability::kSynced);
+    // The manifest's sync of the folder is for both names. A power loss before it may leave either
+    // one alone: a manifest without its page table is skipped by find(), and the commit before,
+    // whose slot and files are touched only after this call, is whole.
+    observe::write_file_atomically(pages_path(manifest.step), pages,
+                                   observe::Durability::kContentsSynced);
     manifest.pages = checksum(pages);
   }
   observe::write_file_atomically(path(manifest.step), manifest_text(manifest),

@@ -41,7 +41,7 @@ void write_file_atomically(const std::string& path, std::string_view text, Durab
   const int fd = ::open(temporary.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
   if (fd < 0) fail("creating", temporary, errno);
   int error = write_all(fd, text);
-  if (error == 0 && durability == Durability::kSynced && ::fsync(fd) != 0) error = errno;
+  if (error == 0 && durability != Durability::kBuffered && ::fsync(fd) != 0) error = errno;
   if (::close(fd) != 0 && error == 0) error = errno;
   if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) {

@@ -6,12 +6,13 @@
 
 namespace zinf::observe {
 
-enum class Durability { kSynced, kBuffered };
+enum class Durability { kSynced, kContentsSynced, kBuffered };
 
 // Writes path + ".tmp" (mode 0600), with kSynced fsyncs it, renames it over path and fsyncs the
 // folder. kBuffered leaves both syncs out: enough against readers and a killed process, not against
-// power loss. One writer per path. Throws Error(kFailed) with path and cause; the old file then
-// stays.
+// power loss. kContentsSynced leaves out the folder's alone: whole under its name or, after a power
+// loss, not there, until a later file of the same folder is written with kSynced. One writer per
+// path. Throws Error(kFailed) with path and cause; the old file then stays.
 void write_file_atomically(const std::string& path, std::string_view text, Durability durability);
 
 // The whole file. Throws Error(kUsage) when it cannot be read.

@@ -201,8 +201,13 @@ void MetricsWriter::append(const StepRecord& record) {
   fail("writing", path_, error, line.size());
 }
 
-void MetricsWriter::sync() {
-  if (::fdatasync(fd_) != 0) fail("syncing", path_, errno);
+void sync_metrics(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return;
+  if (fd < 0) fail("opening", path, errno);
+  const int error = ::fdatasync(fd) != 0 ? errno : 0;
+  ::close(fd);
+  if (error != 0) fail("syncing", path, error);
 }
 
 }  // namespace zinf::observe

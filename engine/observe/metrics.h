@@ -24,6 +24,11 @@ StepRecord parse_metrics_line(std::string_view line);
 // damage.
 std::vector<StepRecord> read_metrics(const std::string& path);
 
+// Makes the lines in the file durable: before a commit is published, so that no committed step
+// lacks its line. Any thread, while a writer appends or without one. No file is no error: there is
+// no line before the first step. Throws Error(kFailed).
+void sync_metrics(const std::string& path);
+
 // Appends. One thread. Throws Error(kFailed) with the path when the disk refuses.
 class MetricsWriter {
  public:
@@ -37,9 +42,6 @@ class MetricsWriter {
 
   // One write call for the whole line: it outlives a kill at any later moment.
   void append(const StepRecord& record);
-  // Makes the lines durable. Called before a commit is published, so that no committed step lacks
-  // its line.
-  void sync();
   // Lines dropped when the file was reopened, a torn one included.
   std::uint64_t dropped_lines() const { return dropped_lines_; }
 

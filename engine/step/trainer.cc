@@ -47,7 +47,7 @@ bool Trainer::may_speculate() const {
 }
 
 // Writes go to the slot that does not hold the last commit; between commits they go in place.
-void Trainer::submit_update(bool beside_forward, const data::StepBatch* batch) {
+void Trainer::submit_update(bool beside_forward, const data::StepBatch* batch, bool commits) {
   const Segment segment = early_accepted_
                               ? (beside_forward ? Segment::kRestForward : Segment::kRestOnly)
                               : (beside_forward ? Segment::kUpdateForward : Segment::kUpdateOnly);
@@ -55,14 +55,14 @@ void Trainer::submit_update(bool beside_forward, const data::StepBatch* batch) {
   args.scalars = *queued_;
   args.version = options_.version + 1;
   args.step = queued_step_;
-  args.commits = !held_;
+  args.commits = commits && !held_;
   if (options_.slots == 2 && options_.slot == options_.committed_slot)
     args.write_slot = 1 - options_.slot;
   executor_.submit(segment, args);
   queued_.reset();
   early_accepted_ = false;
   options_.slot = args.write_slot;
-  if (options_.commits_in_program && !held_) {
+  if (options_.commits_in_program && args.commits) {
     options_.committed_slot = options_.slot;
     begin_hold();
   }
@@ -94,7 +94,7 @@ void Trainer::forward(const data::StepBatch& batch) {
              "the gradients before were updated or skipped");
   compute_.begin_step(batch, loss_scale_, training_key());
   if (queued_) {
-    submit_update(/*beside_forward=*/true, &batch);
+    submit_update(/*beside_forward=*/true, &batch, /*commits=*/true);
   } else {
     executor_.submit(Segment::kForward, args_for(&batch));
   }
@@ -156,8 +156,8 @@ void Trainer::skip() {
   early_accepted_ = false;
 }
 
-void Trainer::drain() {
-  if (queued_) submit_update(/*beside_forward=*/false, gradient_batch_);
+void Trainer::drain(bool commits) {
+  if (queued_) submit_update(/*beside_forward=*/false, gradient_batch_, commits);
   executor_.wait_all();
   gradient_batch_ = nullptr;
 }

@@ -63,8 +63,9 @@ class Trainer {
   void update(double lr, std::int64_t step = -1);
   // Drops the gradients: the step changes nothing.
   void skip();
-  // Applies a queued update and waits for everything: canonical state A.
-  void drain();
+  // Applies a queued update and waits for everything: canonical state A. commits: as the program
+  // does; false: the caller does, once what belongs to the step is written down (committed()).
+  void drain(bool commits = true);
 
   struct Evaluation {
     double loss_sum = 0;
@@ -115,7 +116,7 @@ class Trainer {
   SegmentArgs args_for(const data::StepBatch* batch) const;
   optim::StepScalars scalars_for(double lr, double clip_factor) const;
   bool may_speculate() const;
-  void submit_update(bool beside_forward, const data::StepBatch* batch);
+  void submit_update(bool beside_forward, const data::StepBatch* batch, bool commits);
   void begin_hold() {
     if (hold_requested_) hold();
   }

@@ -10,6 +10,7 @@
 #include "engine/base/str.h"
 #include "engine/config/reference.h"
 #include "engine/model/torch_runtime.h"
+#include "engine/observe/metrics.h"
 #include "engine/train/run_data.h"
 
 namespace zinf::train {
@@ -85,6 +86,7 @@ void Committer::publish(swap::Tiers& tiers, std::int64_t step, std::int64_t vers
   }
   const int extents = static_cast<int>(base_.extents.size());
   const std::string pages = tiers.save_pages(slot, extents);
+  observe::sync_metrics(metrics_);
   manifests_.publish(manifest, pages);
   last_step_ = step;
   set_last_words(str("the last commit is step ", step));

@@ -44,12 +44,15 @@ class Committer {
   // on_publish: called after each publication, in its thread, with the page table. May be empty.
   using OnPublish = std::function<void(const checkpoint::Manifest&, const std::string& pages)>;
   Committer(checkpoint::Manifest base, const RunFolder& folder, OnPublish on_publish = {})
-      : base_(std::move(base)), manifests_(folder.path()), on_publish_(std::move(on_publish)) {}
+      : base_(std::move(base)),
+        metrics_(folder.metrics()),
+        manifests_(folder.path()),
+        on_publish_(std::move(on_publish)) {}
 
   // Before the step's update is queued.
   void note(std::int64_t step, const StepNote& note);
   // The store has been synced: only the manifest is missing. step: the run's step that this state
-  // follows.
+  // follows; its line in metrics.jsonl is written and becomes durable first.
   void publish(swap::Tiers& tiers, std::int64_t step, std::int64_t version, int slot,
                bool moments_are_zero, bool finished);
   // In state A: writes memory-resident states through, syncs, publishes.
@@ -64,6 +67,7 @@ class Committer {
 
  private:
   checkpoint::Manifest base_;
+  std::string metrics_;
   checkpoint::ManifestFolder manifests_;
   OnPublish on_publish_;
   std::atomic<std::int64_t> last_step_{-1};

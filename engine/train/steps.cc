@@ -94,9 +94,12 @@ class Loop {
           due(parts_.config->eval.every, step) || (last && parts_.eval_loader != nullptr);
       const int signal = stop_requested();
       const bool ends = last || signal != 0 || holds_.failure() != nullptr;
-      const bool commits = commit_due(step, keeps) || ends;
-      const bool drains = evaluate || commits;
-      if (drains) parts_.session->trainer().drain();
+      const bool due_now = commit_due(step, keeps);
+      const bool drains = evaluate || ends || due_now;
+      // A step that drains commits below, not in its program: only then is its line in
+      // metrics.jsonl.
+      const bool commits = ends || due_now || (evaluate && commits_applied(result));
+      if (drains) parts_.session->trainer().drain(/*commits=*/false);
       // Steady: one whole update and one whole forward and backward lie between the step's borders.
       steady_ = step > parts_.first_step + 2 && !drains && !drained_;
       drained_ = drains;
@@ -114,7 +117,6 @@ class Loop {
       if (ends) holds_.settle(!last);
       if (commits && parts_.commit) {
         say(observe::RunState::kSaving, record.step);
-        metrics_.sync();
         parts_.commit(step);
         holds_.committed(step);
       }
@@ -176,6 +178,11 @@ class Loop {
     if ((!due && !keeps) || holds_.held()) return false;
     last_commit_ = now_seconds();
     return true;
+  }
+
+  // Where each step is committed, this one is to be.
+  bool commits_applied(const step::StepResult& result) const {
+    return parts_.plan->input.settings.commit_each_step && result.finite && !holds_.held();
   }
 
   // A loss that is not finite leaves no gradient that is.

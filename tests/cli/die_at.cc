@@ -1,6 +1,7 @@
 // Preloaded into a program (LD_PRELOAD), kills it with SIGKILL at its Nth call of rename or fsync
 // (ZINF_DIE_AT=N), before the call or after it as N is even or odd: the calls by which a commit is
-// published and a kept checkpoint is made. Nothing in the program knows of it.
+// published and a kept checkpoint is made. Or kills it once it has renamed a file to the name in
+// ZINF_DIE_AFTER: after the manifest of one step. Nothing in the program knows of it.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -31,6 +32,12 @@ int call(const char* name, Arguments... arguments) {
   return result;
 }
 
+bool die_after(const char* path) {
+  const char* name = std::getenv("ZINF_DIE_AFTER");
+  const char* file = std::strrchr(path, '/');
+  return name != nullptr && std::strcmp(file != nullptr ? file + 1 : path, name) == 0;
+}
+
 }  // namespace
 
 // status.json is renamed too, each step; it is no part of a commit.
@@ -40,7 +47,9 @@ extern "C" int rename(const char* from, const char* to) noexcept {
         reinterpret_cast<int (*)(const char*, const char*)>(::dlsym(RTLD_NEXT, "rename"));
     return real(from, to);
   }
-  return call<int (*)(const char*, const char*)>("rename", from, to);
+  const int result = call<int (*)(const char*, const char*)>("rename", from, to);
+  if (die_after(to)) ::kill(::getpid(), SIGKILL);
+  return result;
 }
 
 extern "C" int fsync(int file) { return call<int (*)(int)>("fsync", file); }

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import struct
 import unittest
 
@@ -132,6 +133,35 @@ class Commits(ResumeCase):
         self.assertEqual(len(list((self.workspace.path / "swap").iterdir())), 1)
 
 
+class Figures(ResumeCase):
+    DIE_AT = pathlib.Path(z.ZINF).resolve().parent / "tests" / "cli" / "libdie_at.so"
+
+    def test_a_committed_step_has_its_line(self):
+        """Killed right after a commit's manifest has its name: at a step beside the next forward, at one that drains for an
+        evaluation, at the last one; with states on the drive and in memory."""
+        tokens = self.workspace.path / "tokens.bin"
+        draw = random.Random(3)
+        tokens.write_bytes(struct.pack("<2000H", *(draw.randrange(1000) for _ in range(2000))))
+        sections = z.llama_sections(self.workspace, steps=5, eval={"every": 2, "steps": 2})
+        sections["data"] = {"train": str(tokens), "eval": str(tokens), "format": "tokens", "token_width": 16, "seq_len": 32}
+        for where, place in enumerate((ON_NVME, ON_HOST)):
+            settings = sets(place, "checkpoint.every=1")
+            self.trained(sections, *settings)
+            whole, evaluations = self.figures(self.folder), [line.get("eval_loss") for line in z.metrics(self.folder)]
+            self.assertEqual([loss is not None for loss in evaluations], [False, True, False, True, True])
+            for step in (2, 3, 5):
+                with self.subTest(place=place, step=step):
+                    config, folder = self.begun(f"killed{where}-{step}", sections)
+                    code, _, err = z.train(config, folder, *settings, env={
+                        **os.environ, "LD_PRELOAD": str(self.DIE_AT), "ZINF_DIE_AFTER": f"manifest-{step}.json"})
+                    self.assertEqual(code, -signal.SIGKILL, err)
+                    self.assertTrue((folder / f"manifest-{step}.json").exists())
+                    self.assertEqual([line["step"] for line in z.metrics(folder)][:step], list(range(1, step + 1)))
+                    self.assertIn(f"resumed after step {step} of 5", self.goes_on(config, folder, *settings))
+                    self.assertEqual(self.figures(folder), whole)
+                    self.assertEqual([line.get("eval_loss") for line in z.metrics(folder)], evaluations)
+
+
 class Costs(ResumeCase):
     """What docs/checkpoints.md says of a commit."""
     COUNT_SYNCS = pathlib.Path(z.ZINF).resolve().parent / "tests" / "cli" / "libcount_syncs.so"
@@ -145,7 +175,7 @@ class Costs(ResumeCase):
         return [int(number) for number in count.read_text().split()]
 
     def test_syncs_of_a_commit(self):
-        for arguments, files in (((), 4), (("io.verify=false",), 2)):
+        for arguments, files in (((), 4), (("io.verify=false",), 3)):
             few, many = self.syncs(3, *arguments), self.syncs(8, *arguments)
             self.assertEqual([b - a for a, b in zip(few, many)], [5 * files, 5], arguments)
 
@@ -153,7 +183,8 @@ class Costs(ResumeCase):
         """It has as many syncs as any other: with commits by hand at its end there would be more."""
         one, two = self.syncs(1), self.syncs(2)
         self.assertEqual(two[0] - one[0], 4)
-        self.assertEqual(one[0], 4 * 2 + 2)  # before the first step and after it; summary.json
+        # Before the first step, when there is no metrics.jsonl, and after it; summary.json.
+        self.assertEqual(one[0], 3 + 4 + 2)
 
     def test_bytes_of_a_commit(self):
         self.trained(z.mlp_sections(self.workspace, width=300, steps=2), *sets(ON_NVME))

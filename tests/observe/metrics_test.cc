@@ -105,7 +105,7 @@ TEST(Metrics, AppendsWholeLinesAtOnceWithMode0600) {
   writer.append(sample(1));
   EXPECT_EQ(read_file(folder / "m"), lines(1, 1));  // visible before the writer is gone
   writer.append(sample(2));
-  writer.sync();
+  sync_metrics(folder / "m");
   EXPECT_EQ(read_file(folder / "m"), lines(1, 2));
   EXPECT_EQ(read_metrics(folder / "m").size(), 2u);
 }
