@@ -50,7 +50,7 @@ KeptCheckpoints::Made KeptCheckpoints::make(const Manifest& live, const std::str
   Made made;
   made.cloned = true;
   made.whole = true;
-  remove(live.step);
+  remove({live.area, live.drives}, live.step);
   for (std::size_t drive = 0; drive < live.drives.size() && made.whole; ++drive) {
     nvme::AreaCopyRequest request;
     request.from = area_file(live.drives[drive], live.area);
@@ -80,43 +80,37 @@ KeptCheckpoints::Made KeptCheckpoints::make(const Manifest& live, const std::str
   return made;
 }
 
-std::vector<std::int64_t> KeptCheckpoints::prune(std::int64_t newest, std::int64_t count) const {
+std::vector<std::int64_t> KeptCheckpoints::prune(const RunAt& run, std::int64_t newest,
+                                                 std::int64_t count) const {
   std::vector<std::int64_t> dropped;
   std::vector<std::int64_t> all = steps();
   const auto later = std::upper_bound(all.begin(), all.end(), newest);
   dropped.assign(later, all.end());
   all.erase(later, all.end());
   if (std::ssize(all) > count) dropped.insert(dropped.end(), all.begin(), all.end() - count);
-  for (const std::int64_t step : dropped) remove(step);
+  for (const std::int64_t step : dropped) remove(run, step);
   return dropped;
 }
 
-// The manifest goes first: without it the rest is nothing.
-void KeptCheckpoints::remove(std::int64_t step) const {
-  std::optional<Manifest> manifest;
-  try {
-    manifest = manifests_.read(step);
-  } catch (const Error&) {
-    // Absent or damaged: clean() finds its files by name.
-  }
+// The manifest goes first: without it the rest is nothing. Which drives it names is not asked: in a
+// copied folder they are those of the run that it was copied from.
+void KeptCheckpoints::remove(const RunAt& run, std::int64_t step) const {
   manifests_.remove(step);
-  if (!manifest) return;
-  for (const std::string& drive : manifest->drives)
-    ::unlink(area_file(drive, manifest->area).c_str());
+  for (const std::string& drive : run.drives)
+    ::unlink(area_file(drive, area_name(run.area, step)).c_str());
 }
 
-void KeptCheckpoints::clean(const std::string& run_area, const std::vector<std::string>& drives,
-                            bool all) const {
+void KeptCheckpoints::clean(const RunAt& run, bool all) const {
   if (all) {
-    for (const std::int64_t step : steps()) remove(step);
+    for (const std::int64_t step : steps()) remove(run, step);
   }
   std::set<std::string> known;
-  for (const std::int64_t step : steps()) known.insert(area_name(run_area, step) + kEnding);
-  for (const std::string& drive : drives) {
+  for (const std::int64_t step : steps()) known.insert(area_name(run.area, step) + kEnding);
+  for (const std::string& drive : run.drives) {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(drive, ignored)) {
       const std::string name = entry.path().filename().string();
-      if (name.starts_with(run_area + "-kept-") && name.ends_with(kEnding) && !known.contains(name))
+      if (name.starts_with(run.area + "-kept-") && name.ends_with(kEnding) && !known.contains(name))
         ::unlink(entry.path().c_str());
     }
   }

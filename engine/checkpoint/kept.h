@@ -14,6 +14,12 @@
 
 namespace zinf::checkpoint {
 
+// The area of the run that keeps them, and the folders that hold it and them now.
+struct RunAt {
+  std::string area;
+  std::vector<std::string> drives;
+};
+
 // Not thread-safe; one process changes a run's kept checkpoints at a time.
 class KeptCheckpoints {
  public:
@@ -43,11 +49,11 @@ class KeptCheckpoints {
 
   // After the copy of `newest` is whole: keeps the `count` newest up to it, and drops the rest.
   // Copies of later steps belong to a future that was given up. Returns the steps dropped.
-  std::vector<std::int64_t> prune(std::int64_t newest, std::int64_t count) const;
-  void remove(std::int64_t step) const;
+  std::vector<std::int64_t> prune(const RunAt& run, std::int64_t newest, std::int64_t count) const;
+  void remove(const RunAt& run, std::int64_t step) const;
   // Removes what a killed process left unfinished in the drives' folders, and with `all` every
   // kept checkpoint.
-  void clean(const std::string& run_area, const std::vector<std::string>& drives, bool all) const;
+  void clean(const RunAt& run, bool all) const;
 
  private:
   std::string folder_;

@@ -17,6 +17,8 @@
 #include "engine/cli/doctor_machine.h"
 #include "engine/cli/terminal.h"
 #include "engine/observe/format.h"
+#include "engine/train/run_area.h"
+#include "nvme/area_mark.h"
 #include "nvme/areas.h"
 #include "nvme/device_info.h"
 #include "nvme/directory.h"
@@ -38,6 +40,7 @@ struct AreaLine {
   Bytes bytes = 0;
   double age_seconds = 0;  // since it was last written
   bool in_use = false;
+  std::string run_folder;  // whose it is; empty: not known
 };
 
 struct DirectoryReport {
@@ -54,7 +57,8 @@ std::vector<AreaLine> areas_in(const std::string& directory) {
     struct stat info {};
     const bool known = ::stat(area.path.c_str(), &info) == 0;
     lines.push_back({std::filesystem::path(area.path).filename().string(), area.bytes,
-                     known ? std::difftime(std::time(nullptr), info.st_mtime) : 0, area.in_use});
+                     known ? std::difftime(std::time(nullptr), info.st_mtime) : 0, area.in_use,
+                     nvme::read_area_mark(area.path).value_or(nvme::AreaMark{}).note});
   }
   return lines;
 }
@@ -108,6 +112,20 @@ void print_lines(const std::vector<DoctorLine>& lines, const char* indent) {
     std::cout << indent << left(line.name, 15) << line.value << "\n";
 }
 
+// The folder's run uses it, or another one has taken its place there.
+std::string whose(const AreaLine& area) {
+  if (area.run_folder.empty()) return "";
+  std::string used;
+  try {
+    used = train::area_name(area.run_folder);
+  } catch (const Error&) {
+    // A damaged folder names none.
+  }
+  const bool in_use =
+      !used.empty() && (area.name == used + ".zinf-area" || area.name.starts_with(used + "-kept-"));
+  return str(in_use ? ", of the run in " : ", of a run that is no longer in ", area.run_folder);
+}
+
 void print_directory(const DirectoryReport& report) {
   std::cout << "\n" << report.path << "\n";
   if (!report.unfit.empty()) std::cout << "  unfit          " << report.unfit << "\n";
@@ -117,7 +135,7 @@ void print_directory(const DirectoryReport& report) {
               << (area.in_use
                       ? ", in use now"
                       : str(", last written ", observe::format_duration(area.age_seconds), " ago"))
-              << "\n";
+              << whose(area) << "\n";
   }
   if (report.areas.empty() && report.unfit.empty()) std::cout << "  area           none\n";
   for (const std::string& warning : report.warnings) std::cout << "  ! " << warning << "\n";
@@ -140,7 +158,8 @@ nlohmann::ordered_json to_json(const DirectoryReport& report) {
     json["areas"].push_back({{"name", area.name},
                              {"bytes", area.bytes},
                              {"age_seconds", area.age_seconds},
-                             {"in_use", area.in_use}});
+                             {"in_use", area.in_use},
+                             {"run_folder", area.run_folder}});
   }
   json["warnings"] = report.warnings;
   return json;

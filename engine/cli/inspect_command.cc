@@ -18,6 +18,7 @@
 #include "engine/cli/command.h"
 #include "engine/model/float_convert.h"
 #include "engine/model/safetensors.h"
+#include "engine/train/run_area.h"
 #include "engine/train/stored_run.h"
 #include "nvme/directory.h"
 
@@ -113,23 +114,23 @@ Bytes bytes_of(const checkpoint::Manifest& manifest, const std::string& piece) {
 }
 
 // What a copy takes of the drives, whose files are sparse.
-Bytes allocated(const checkpoint::Manifest& manifest) {
+Bytes allocated(const std::string& folder, const checkpoint::Manifest& manifest) {
   Bytes all = 0;
-  for (const std::string& drive : manifest.drives) {
+  for (const std::string& drive : train::area_drives(folder, manifest.area, manifest.drives)) {
     struct stat found {};
-    const std::string file = str(drive, "/", manifest.area, ".zinf-area");
+    const std::string file = train::area_file(drive, manifest.area);
     if (::stat(file.c_str(), &found) == 0) all += static_cast<Bytes>(found.st_blocks) * 512;
   }
   return all;
 }
 
 void print_space(const std::string& folder, const checkpoint::Manifest& live) {
-  for (const std::string& drive : live.drives)
+  for (const std::string& drive : train::area_drives(folder, live.area, live.drives))
     std::cout << "free on " << drive << " " << format_bytes(nvme::free_bytes(drive)) << "\n";
   const checkpoint::KeptCheckpoints kept(folder);
   for (const std::int64_t step : kept.steps())
-    std::cout << "kept step " << step << "  " << format_bytes(allocated(kept.manifest(step)))
-              << "\n";
+    std::cout << "kept step " << step << "  "
+              << format_bytes(allocated(folder, kept.manifest(step))) << "\n";
 }
 
 // One slot of each state, over all pieces, in the order of the area.
@@ -153,7 +154,8 @@ int inspect_run(const std::string& folder, std::optional<std::int64_t> step) {
   std::cout << "step " << manifest.step << " of " << manifest.steps
             << (manifest.finished ? ", finished" : "") << "\n"
             << "format " << manifest.format << "\narea " << manifest.area << " on";
-  for (const std::string& drive : manifest.drives) std::cout << " " << drive;
+  for (const std::string& drive : train::area_drives(folder, manifest.area, manifest.drives))
+    std::cout << " " << drive;
   std::cout << ", " << format_bytes(stored.tiers().nvme_bytes()) << "\n";
   print_space(folder, manifest);
   std::cout << "parameters " << stored.model().model.spec.parameters() << "\nstates, one slot\n";

@@ -52,7 +52,7 @@ void check_manifests(const std::string& folder, std::vector<std::string>& proble
     throw Error(ErrorKind::kFailed,
                 str(folder, "/manifest-", found.newest->step, ".json belongs to another run: it ",
                     "names the area ", found.newest->area, ", this folder's is ", expected),
-                "put back this run's own manifest; or, if the run folder was moved, move it back");
+                "put back this run's own manifest");
   }
 }
 

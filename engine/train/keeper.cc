@@ -64,7 +64,9 @@ void Keeper::copy(const checkpoint::Manifest& manifest, const std::string& pages
       log::info(str("step ", manifest.step, " is kept: ", format_bytes(made.bytes),
                     made.cloned ? " shared with" : " copied from", " the live state in ",
                     static_cast<int>((now_seconds() - start) * 10) / 10.0, " s; commits go on"));
-      for (const std::int64_t step : kept_.prune(manifest.step, options_.count)) drop(step);
+      for (const std::int64_t step :
+           kept_.prune({manifest.area, manifest.drives}, manifest.step, options_.count))
+        drop(step);
     }
   } catch (const std::exception& error) {
     failure = std::make_exception_ptr(Error(

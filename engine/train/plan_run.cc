@@ -17,7 +17,7 @@
 #include "engine/config/batch.h"
 #include "engine/config/reference.h"
 #include "engine/train/hardware_file.h"
-#include "engine/train/run_folder.h"
+#include "engine/train/run_area.h"
 #include "nvme/directory.h"
 #include "nvme/profile.h"
 
@@ -272,14 +272,14 @@ plan::Budgets budgets(const config::RunConfig& config, Bytes host_base) {
     bool bounded = true;  // each folder by its capacity
   };
   std::map<std::uint64_t, Space> spaces;
+  const std::string area = area_name(config.output_dir);
   for (const config::NvmeDrive& drive : config.memory.nvme) {
     nvme::check_directory(drive.path);
     Space& space = spaces[nvme::file_system_id(drive.path)];
     if (space.free == 0) space.free = nvme::free_bytes(drive.path);
     // What this run's area takes already is this run's to use.
     for (const char* part : {"", "-scratch"})
-      space.free +=
-          taken_bytes(str(drive.path, "/", area_name(config.output_dir), part, ".zinf-area"));
+      space.free += taken_bytes(area_file(drive.path, area + part));
     space.capacities += drive.capacity.value_or(0);
     space.bounded &= drive.capacity.has_value();
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
 
 #include "engine/base/error.h"
@@ -10,6 +11,7 @@
 #include "engine/config/load.h"
 #include "engine/config/reference.h"
 #include "engine/train/read_slot.h"
+#include "engine/train/run_area.h"
 
 namespace zinf::train {
 
@@ -118,7 +120,12 @@ void check_possible(const checkpoint::Manifest& manifest, const checkpoint::Mani
     refuse("layout of the state area", extent_text(manifest.extents, index),
            extent_text(now.extents, index));
   }
-  if (manifest.drives != now.drives || manifest.area != now.area) {
+  // The drives' folders may have other names now, as long as the area is there.
+  std::error_code error;
+  const bool there = std::all_of(now.drives.begin(), now.drives.end(), [&](const auto& drive) {
+    return std::filesystem::exists(area_file(drive, now.area), error);
+  });
+  if ((manifest.drives != now.drives && !there) || manifest.area != now.area) {
     std::string before, after;
     for (const std::string& drive : manifest.drives) before += drive + " ";
     for (const std::string& drive : now.drives) after += drive + " ";

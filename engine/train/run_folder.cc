@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,7 +13,6 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
-#include "engine/base/hash.h"
 #include "engine/base/str.h"
 #include "engine/checkpoint/kept.h"
 #include "engine/checkpoint/manifest.h"
@@ -56,8 +54,9 @@ RunFolder::RunFolder(const config::RunConfig& config, FolderUse use) : path_(con
                 str("output_dir: can't create ", path_, ": ", std::strerror(errno)),
                 "give a folder that can be written");
   }
-  if (use == FolderUse::kLook) return;
-  lock_ = FolderLock(path_);
+  if (use != FolderUse::kLook) lock_ = FolderLock(path_);
+  area_ = use == FolderUse::kFresh ? area_to_begin(path_, state_drives(config))
+                                   : find_area(path_, state_drives(config));
   const bool used = fs::exists(metrics(), error) || fs::exists(summary(), error);
   if (use == FolderUse::kGoOn && used && !checkpoint::ManifestFolder(path_).any()) {
     throw Error(ErrorKind::kUsage,
@@ -70,7 +69,7 @@ void RunFolder::drop_run(const config::RunConfig& config) const {
   checkpoint::ManifestFolder(path_).remove_all();
   std::vector<std::string> drives{path_};
   for (const config::NvmeDrive& drive : config.memory.nvme) drives.push_back(drive.path);
-  checkpoint::KeptCheckpoints(path_).clean(area(), drives, true);
+  checkpoint::KeptCheckpoints(path_).clean({area_.name, drives}, true);
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     if (entry.path().filename().string().starts_with("model-step-")) fs::remove_all(entry, error);
@@ -103,15 +102,11 @@ bool RunFolder::summary_ends_at(std::int64_t step) const {
   }
 }
 
-std::string RunFolder::area() const { return area_name(path_); }
-
-std::string area_name(const std::string& run_folder) {
-  std::error_code error;
-  const std::string canonical = fs::weakly_canonical(run_folder, error).string();
-  char text[24];
-  std::snprintf(text, sizeof text, "%012llx",
-                static_cast<unsigned long long>(xxh3_64(canonical.data(), canonical.size()) >> 16));
-  return str("run-", text);
+std::vector<std::string> state_drives(const config::RunConfig& config) {
+  std::vector<std::string> drives;
+  for (const config::NvmeDrive& drive : config.memory.nvme) drives.push_back(drive.path);
+  if (drives.empty()) drives.push_back(config.output_dir);
+  return drives;
 }
 
 }  // namespace zinf::train

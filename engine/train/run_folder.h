@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/config/run_config.h"
+#include "engine/train/run_area.h"
 
 namespace zinf::train {
 
@@ -37,7 +39,7 @@ class RunFolder {
  public:
   // Creates the folder with mode 0700 and, unless it is only looked at, locks it. Error(kUsage): it
   // can't be made, or (kGoOn) it holds a run without any commit, which can't be gone on with.
-  // Error(kFailed): another process trains there.
+  // Error(kFailed): another process trains there. Errors of find_area() (run_area.h).
   RunFolder(const config::RunConfig& config, FolderUse use);
 
   // Removes manifests, kept checkpoints, results and exported models; token cache and log stay.
@@ -57,15 +59,16 @@ class RunFolder {
   std::string model() const { return file("model"); }
   // The summary that is there is of a run that ended after this step; false when there is none.
   bool summary_ends_at(std::int64_t step) const;
-  // Name of the run's swap area on every drive: one run folder, one area.
-  std::string area() const;
+  // The run's swap area: one run folder, one area.
+  const RunArea& area() const { return area_; }
 
  private:
   std::string path_;
+  RunArea area_;
   FolderLock lock_;
 };
 
-// The same for a folder that is only looked at.
-std::string area_name(const std::string& run_folder);
+// Where the state of a run lies: memory.nvme, else the run folder.
+std::vector<std::string> state_drives(const config::RunConfig& config);
 
 }  // namespace zinf::train

@@ -11,7 +11,7 @@
 #include "engine/model/deepspeed_folder.h"
 #include "engine/train/commit.h"
 #include "engine/train/plan_run.h"
-#include "engine/train/run_folder.h"
+#include "engine/train/run_area.h"
 
 namespace zinf::train {
 
@@ -46,7 +46,9 @@ checkpoint::Manifest StoredRun::choose(const std::string& run_folder,
     return kept.manifest(*step);
   }
   checkpoint::Manifest newest = newest_manifest(run_folder);
-  hold_.emplace(run_folder, str(newest.drives.at(0), "/", newest.area, ".zinf-area"));
+  const std::vector<std::string> drives = area_drives(run_folder, newest.area, newest.drives);
+  static_cast<void>(find_area(run_folder, drives));  // refuses a copy of another run folder
+  hold_.emplace(run_folder, area_file(drives.at(0), newest.area));
   const checkpoint::ManifestFolder manifests(run_folder);
   newest = hold_->step() ? manifests.read(*hold_->step()) : newest_manifest(run_folder);
   if (!step || *step == newest.step) return newest;
@@ -88,7 +90,7 @@ StoredRun::StoredRun(const std::string& run_folder, std::optional<std::int64_t> 
   nvme::StoreOptions store = store_options(config_, manifest_.area).value_or(nvme::StoreOptions{});
   if (store.drives.empty()) {
     store.area = manifest_.area;
-    for (const std::string& drive : manifest_.drives) {
+    for (const std::string& drive : area_drives(run_folder, manifest_.area, manifest_.drives)) {
       store.drives.emplace_back();
       store.drives.back().path = drive;
     }

@@ -113,7 +113,7 @@ class TrainingRun {
 
   // Everything is allocated here.
   void open_tiers() {
-    nvme::StoreOptions store = state_store(config_, folder_.path(), folder_.area(), hardware_);
+    nvme::StoreOptions store = state_store(config_, folder_.path(), folder_.area().name, hardware_);
     store.wrap_engine = options_.wrap_io;
     committer_.emplace(manifest_base(config_, model_, plan_, *optimizer_, data_, batch_,
                                      data_start_, store, *steps_),
@@ -125,8 +125,10 @@ class TrainingRun {
     if (resume_) check_resume(*resume_, committer_->base(), config_, options_.allow);
     if (options_.fresh) folder_.drop_run(config_);
     folder_.write_config(config_);
+    keep_area(folder_.path(), folder_.area());
     if (two_slots()) readers_.emplace(folder_.path());
     session_.emplace(session_parts(store));
+    mark_area(folder_.area(), committer_->base().drives);
     write_state(observe::RunState::kStarting, "", std::nullopt);
     set_grace_action([this](int signal) {
       write_state(observe::RunState::kInterrupted, "the step did not end within checkpoint.grace",
@@ -202,8 +204,7 @@ class TrainingRun {
                       " had hash ", changed->before.hash),
                   "restore it: the loss is that of this data's next batch");
     }
-    nvme::StoreOptions store = state_store(config_, folder_.path(), folder_.area(), hardware_);
-    store.area = manifest.area;
+    const nvme::StoreOptions store = state_store(config_, folder_.path(), manifest.area, hardware_);
     resume_ = manifest;
     SessionParts parts = session_parts(store);
     parts.open_mode = nvme::OpenMode::kRead;
@@ -267,8 +268,8 @@ class TrainingRun {
 
  private:
   void find_commit() {
-    found_ =
-        newest_commit(manifests(), config_.io.verify ? folder_.area() : "", !options_.resume_from);
+    found_ = newest_commit(manifests(), config_.io.verify ? folder_.area().name : "",
+                           !options_.resume_from);
     if (!options_.dry_run) resume_ = found_.newest;
   }
 
@@ -289,7 +290,7 @@ class TrainingRun {
     // A kept commit may be all that is left.
     const bool there =
         std::all_of(store.drives.begin(), store.drives.end(), [&](const auto& drive) {
-          return std::filesystem::exists(str(drive.path, "/", store.area, ".zinf-area"));
+          return std::filesystem::exists(area_file(drive.path, store.area));
         });
     parts.open_mode =
         resume_ && (there || !kept_) ? nvme::OpenMode::kReopen : nvme::OpenMode::kReplace;
@@ -317,7 +318,7 @@ class TrainingRun {
     const int free_slot = resume_ ? 1 - resume_->slot : 0;
     kept_ = checkpoint::KeptCheckpoints(folder_.path()).manifest(step);
     resume_ = kept_;
-    resume_->area = folder_.area();
+    resume_->area = folder_.area().name;
     resume_->slot = free_slot;
   }
 
@@ -335,7 +336,7 @@ class TrainingRun {
   void open_keeper() {
     const checkpoint::Manifest& base = committer_->base();
     const checkpoint::KeptCheckpoints kept(folder_.path());
-    kept.clean(base.area, base.drives, false);
+    kept.clean({base.area, base.drives}, false);
     const int extents = static_cast<int>(base.extents.size());
     std::vector<Bytes> on_drive(base.drives.size(), nvme::kAreaDataStart);
     for (const nvme::FileRange& range : session_->tiers().file_ranges(0, extents))

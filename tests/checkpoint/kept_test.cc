@@ -60,10 +60,11 @@ TEST_F(Kept, GivingUpLeavesNothing) {
 
 TEST_F(Kept, TheOldestGoAndSoDoThoseOfAFutureGivenUp) {
   for (const std::int64_t step : {2, 4, 6, 8}) make(step);
-  EXPECT_EQ(kept_.prune(6, 2), (std::vector<std::int64_t>{8, 2}));
+  EXPECT_EQ(kept_.prune({manifest_.area, manifest_.drives}, 6, 2),
+            (std::vector<std::int64_t>{8, 2}));
   EXPECT_EQ(kept_.steps(), (std::vector<std::int64_t>{4, 6}));
   EXPECT_EQ(files(), 3u);
-  kept_.clean(manifest_.area, manifest_.drives, true);
+  kept_.clean({manifest_.area, manifest_.drives}, true);
   EXPECT_EQ(files(), 1u);
   EXPECT_TRUE(kept_.steps().empty());
 }
@@ -73,7 +74,7 @@ TEST_F(Kept, WhatHasNoManifestIsRemoved) {
   std::filesystem::copy(file(manifest_.area), file("run-0123456789ab-kept-4-partial"));
   std::filesystem::copy(file(manifest_.area), file("run-0123456789ab-kept-5"));
   std::filesystem::copy(file(manifest_.area), file("run-ffffffffffff-kept-5"));
-  kept_.clean(manifest_.area, manifest_.drives, false);
+  kept_.clean({manifest_.area, manifest_.drives}, false);
   EXPECT_EQ(files(), 3u) << "the live area, step 2, and another run's";
 }
 

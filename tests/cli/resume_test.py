@@ -183,8 +183,8 @@ class Costs(ResumeCase):
         """It has as many syncs as any other: with commits by hand at its end there would be more."""
         one, two = self.syncs(1), self.syncs(2)
         self.assertEqual(two[0] - one[0], 4)
-        # Before the first step, when there is no metrics.jsonl, and after it; summary.json.
-        self.assertEqual(one[0], 3 + 4 + 2)
+        # Before the first step, when there is no metrics.jsonl, and after it; the file `area`; summary.json.
+        self.assertEqual(one[0], 3 + 4 + 2 + 2)
 
     def test_bytes_of_a_commit(self):
         self.trained(z.mlp_sections(self.workspace, width=300, steps=2), *sets(ON_NVME))

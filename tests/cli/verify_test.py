@@ -185,6 +185,10 @@ class VerifyTest(unittest.TestCase):
         area.unlink()
         refused(f"{area.name} is missing")
         shutil.copy(other_area, area)
+        refused(rf"{area.name} belongs to another run, in {other}")
+        with open(area, "r+b") as file:  # without the mark of its owner
+            file.seek(4096)
+            file.write(bytes(4096))
         refused(rf"page \d+ of extent \d+, .*{area.name}.* is damaged")
         area.write_bytes(bytes_before)
 

@@ -1,0 +1,260 @@
+#include "engine/train/run_area.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "engine/base/error.h"
+#include "engine/base/log.h"
+#include "engine/base/str.h"
+#include "engine/checkpoint/manifest.h"
+#include "engine/observe/atomic_file.h"
+#include "nvme/area_header.h"
+#include "nvme/areas.h"
+
+namespace zinf::train {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* kMagic = "zinf-run-area";
+constexpr int kFormat = 1;
+
+std::string note_file(const std::string& run_folder) { return run_folder + "/area"; }
+
+std::string canonical(const std::string& folder) {
+  std::error_code error;
+  std::string path = fs::weakly_canonical(folder, error).string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+std::string hex(const nvme::AreaOwner& owner) {
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(owner[0]),
+                static_cast<unsigned long long>(owner[1]));
+  return text;
+}
+
+nvme::AreaOwner from_hex(const std::string& text) {
+  if (text.size() != 32 || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+    throw Error(ErrorKind::kFailed, str("expected 32 hexadecimal digits, found \"", text, "\""));
+  return {std::stoull(text.substr(0, 16), nullptr, 16), std::stoull(text.substr(16), nullptr, 16)};
+}
+
+std::string note_text(const RunArea& area) {
+  Json json;
+  json["magic"] = kMagic;
+  json["format"] = kFormat;
+  json["area"] = area.name;
+  json["owners"] = Json::array();
+  for (const nvme::AreaOwner& owner : area.owners) json["owners"].push_back(hex(owner));
+  json["folder"] = area.folder;
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<RunArea> read_note(const std::string& run_folder) {
+  const std::string file = note_file(run_folder);
+  if (std::error_code error; !fs::exists(file, error)) return std::nullopt;
+  std::string why;
+  try {
+    const Json json = Json::parse(observe::read_file(file));
+    if (json.at("magic") != kMagic || json.at("format") != kFormat) {
+      throw Error(ErrorKind::kFailed,
+                  str("expected ", kMagic, " of format ", kFormat, ", found ",
+                      json.at("magic").dump(), " of format ", json.at("format").dump()));
+    }
+    RunArea area;
+    area.name = json.at("area");
+    for (const Json& owner : json.at("owners")) area.owners.push_back(from_hex(owner));
+    area.folder = json.at("folder");
+    return area;
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  throw Error(ErrorKind::kFailed, str(file, " can't be read: ", why),
+              "put it back; or remove it, then the newest commit tells the area");
+}
+
+// Without the file the newest commit tells the name.
+std::optional<RunArea> known_area(const std::string& run_folder) {
+  if (auto area = read_note(run_folder)) return area;
+  const auto newest = checkpoint::ManifestFolder(run_folder).find().newest;
+  if (!newest) return std::nullopt;
+  return RunArea{newest->area, {}, canonical(run_folder)};
+}
+
+bool is_owner(const RunArea& area, const nvme::AreaMark& mark) {
+  return area.owners.empty()
+             ? mark.note == area.folder
+             : std::find(area.owners.begin(), area.owners.end(), mark.owner) != area.owners.end();
+}
+
+// The mark of an owner that this folder does not know.
+std::optional<nvme::AreaMark> other_owner(const RunArea& area,
+                                          const std::vector<std::string>& drives) {
+  for (const std::string& drive : drives) {
+    const auto mark = nvme::read_area_mark(area_file(drive, area.name));
+    if (mark && !is_owner(area, *mark)) return mark;
+  }
+  return std::nullopt;
+}
+
+void refuse_other_owner(const RunArea& area, const std::vector<std::string>& drives) {
+  const auto mark = other_owner(area, drives);
+  if (!mark) return;
+  throw Error(
+      ErrorKind::kFailed,
+      str("swap area ", area_file(drives.front(), area.name), " belongs to another run, in ",
+          mark->note, ": two run folders never share an area"),
+      "go on in that folder, put this run's own area back, or --fresh, which begins a run with an "
+      "area of its own");
+}
+
+struct FileId {
+  dev_t device = 0;
+  ino_t file = 0;
+  bool operator==(const FileId&) const = default;
+};
+
+std::optional<FileId> file_id(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
+  return FileId{info.st_dev, info.st_ino};
+}
+
+bool same_folder(const std::string& a, const std::string& b) {
+  const auto first = file_id(a), second = file_id(b);
+  return a == b || (first && first == second);
+}
+
+// Another folder, where this one once was, has the very area that this one would use.
+bool shared_with(const std::string& other, const RunArea& area,
+                 const std::vector<std::string>& drives) {
+  std::optional<RunArea> theirs;
+  try {
+    theirs = read_note(other);
+  } catch (const Error&) {
+    return true;  // it can't be told
+  }
+  if (!theirs || theirs->name != area.name) return false;
+  std::vector<std::string> their_drives{other};
+  if (const auto newest = checkpoint::ManifestFolder(other).find().newest)
+    their_drives = newest->drives;
+  for (const std::string& theirs_at : their_drives) {
+    const auto id = file_id(area_file(theirs_at, area.name));
+    for (const std::string& drive : drives) {
+      if (id && id == file_id(area_file(drive, area.name))) return true;
+    }
+  }
+  return false;
+}
+
+// Those that the area's files are marked with, else a new one.
+std::vector<nvme::AreaOwner> owners_in(const std::vector<std::string>& drives,
+                                       const std::string& area) {
+  std::vector<nvme::AreaOwner> owners;
+  for (const std::string& drive : drives) {
+    if (const auto mark = nvme::read_area_mark(area_file(drive, area)))
+      owners.push_back(mark->owner);
+  }
+  if (owners.empty()) owners.push_back(nvme::make_area_id());
+  return owners;
+}
+
+RunArea new_area(const std::string& run_folder, const std::vector<std::string>& drives) {
+  const nvme::AreaOwner owner = nvme::make_area_id();
+  RunArea area{str("run-", hex(owner).substr(0, 12)), {owner}, canonical(run_folder)};
+  // The folder may have been moved, and its run may go on elsewhere: what it left is not dropped.
+  for (const std::string& drive : drives) {
+    for (const nvme::AreaInfo& left : nvme::list_areas(drive)) {
+      const auto mark = nvme::read_area_mark(left.path);
+      if (!mark || mark->note != area.folder || left.in_use) continue;
+      const std::string name = fs::path(left.path).stem().string();
+      log::warning(str(left.path, " (", format_bytes(left.bytes), ") is of an earlier run in ",
+                       run_folder, "; unless that run was moved elsewhere: zinf doctor ", drive,
+                       " --remove ", name));
+    }
+  }
+  return area;
+}
+
+}  // namespace
+
+std::string area_file(const std::string& drive, const std::string& area) {
+  return str(drive, "/", area, ".zinf-area");
+}
+
+std::string area_name(const std::string& run_folder) {
+  const auto area = known_area(run_folder);
+  return area ? area->name : "";
+}
+
+RunArea find_area(const std::string& run_folder, const std::vector<std::string>& drives) {
+  const auto found = known_area(run_folder);
+  if (!found) return new_area(run_folder, drives);
+  refuse_other_owner(*found, drives);
+  RunArea area = *found;
+  const std::string here = canonical(run_folder);
+  if (!same_folder(area.folder, here)) {
+    if (shared_with(area.folder, area, drives)) {
+      throw Error(ErrorKind::kUsage,
+                  str("run folder ", here, " is a copy of ", area.folder,
+                      ", which uses the same swap area (", area.name,
+                      "): two run folders never share an area"),
+                  "go on in the other folder, or remove that one; or --fresh here, which begins a "
+                  "run with an area of its own");
+    }
+    // Its own mark from now on: a copy that still has the old one is refused.
+    area.owners.insert(area.owners.begin(), nvme::make_area_id());
+    area.folder = here;
+  }
+  if (area.owners.empty()) area.owners = owners_in(drives, area.name);
+  return area;
+}
+
+RunArea area_to_begin(const std::string& run_folder, const std::vector<std::string>& drives) {
+  const auto found = known_area(run_folder);
+  if (!found || !same_folder(found->folder, canonical(run_folder)) || other_owner(*found, drives))
+    return new_area(run_folder, drives);
+  RunArea area = *found;
+  if (area.owners.empty()) area.owners = owners_in(drives, area.name);
+  return area;
+}
+
+void keep_area(const std::string& run_folder, const RunArea& area) {
+  const auto before = read_note(run_folder);
+  if (before == area) return;
+  if (before && before->name == area.name && before->folder != area.folder) {
+    log::info(str("run folder ", area.folder, " was moved from ", before->folder,
+                  ": its swap area ", area.name, " goes with it"));
+  }
+  observe::write_file_atomically(note_file(run_folder), note_text(area),
+                                 observe::Durability::kSynced);
+}
+
+void mark_area(const RunArea& area, const std::vector<std::string>& drives) {
+  refuse_other_owner(area, drives);
+  for (const std::string& drive : drives) {
+    const std::string file = area_file(drive, area.name);
+    const auto mark = nvme::read_area_mark(file);
+    if (!mark || mark->owner != area.owners.front())
+      nvme::write_area_mark(file, {area.owners.front(), area.folder});
+  }
+}
+
+std::vector<std::string> area_drives(const std::string& run_folder, const std::string& area,
+                                     const std::vector<std::string>& drives) {
+  std::error_code error;
+  const bool moved = drives.size() == 1 && !fs::exists(area_file(drives[0], area), error) &&
+                     fs::exists(area_file(run_folder, area), error);
+  return moved ? std::vector<std::string>{run_folder} : drives;
+}
+
+}  // namespace zinf::train

@@ -1,0 +1,42 @@
+// Which swap area is a run's. The run folder's file `area` names it and knows its mark
+// (nvme/area_mark.h), so that a folder can be moved and a copy of it can't share the area:
+// docs/formats/nvme-area.md.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nvme/area_mark.h"
+
+namespace zinf::train {
+
+struct RunArea {
+  std::string name;                     // of its file on every drive, without the ending
+  std::vector<nvme::AreaOwner> owners;  // the area is marked with one of them; the first is to be
+  std::string folder;                   // the run folder's path when this was written
+  bool operator==(const RunArea&) const = default;
+};
+
+std::string area_file(const std::string& drive, const std::string& area);
+
+// "" when the folder names none: as its file `area` says, else as its newest commit does.
+std::string area_name(const std::string& run_folder);
+
+// The area of a run that goes on in this folder; of a moved one as it will be. A folder without a
+// run gets a new name. Nothing is written. Error(kUsage): the folder is a copy of one that is still
+// there. Error(kFailed): the area is another run's, or the file `area` is damaged.
+RunArea find_area(const std::string& run_folder, const std::vector<std::string>& drives);
+// The same for a run that begins: an area that another folder may be using is left to it.
+RunArea area_to_begin(const std::string& run_folder, const std::vector<std::string>& drives);
+
+// Writes the file `area`, durable, unless it says so already: before the area is made or marked.
+void keep_area(const std::string& run_folder, const RunArea& area);
+// With the area open for this process alone: checks its mark once more and puts the first owner's.
+void mark_area(const RunArea& area, const std::vector<std::string>& drives);
+
+// Where the area of a commit lies: the drives that its manifest names, or the run folder itself,
+// which may have been moved since.
+std::vector<std::string> area_drives(const std::string& run_folder, const std::string& area,
+                                     const std::vector<std::string>& drives);
+
+}  // namespace zinf::train
