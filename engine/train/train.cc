@@ -257,6 +257,8 @@ class TrainingRun {
   int say_finished() const {
     log::info(str("this run is finished (step ", resume_->step,
                   "); --fresh starts over, zinf export writes its model"));
+    for (const std::string& line : compare(*resume_, *resume_, config_).meaningful)
+      log::warning(str("it was made with another setting: ", line));
     return 0;
   }
 
@@ -369,7 +371,7 @@ class TrainingRun {
     const std::string pages = config_.io.verify ? manifests().pages(*resume_) : "";
     if (!kept_) check_older_commit(found_, session_->tiers(), pages, config_.io.verify);
     take_state(pages);
-    log::info(str("resumed after step ", resume_->step, " of ", resume_->steps));
+    log::info(str("resumed after step ", resume_->step, " of ", *steps_));
   }
 
   void write_end_status() const {

@@ -96,6 +96,19 @@ class Length(field_case.RunCase):
         self.assertEqual((self.folder / "summary.json").read_bytes(), before)
 
 
+class Finished(field_case.RunCase):
+    def test_it_says_what_it_was_made_with(self):
+        """Who changed a setting and starts a finished run again is told that the change trains nothing."""
+        config = self.workspace.config("finished", **z.mlp_sections(self.workspace, steps=2))
+        self.folder = self.workspace.path / "finished"
+        for arguments, lines in (((), []), ((), []), (("optimizer.params.lr=2e-3", "io.depth=8"), ["optimizer.params.lr: 0.001 -> 0.002"])):
+            code, _, err = z.train(config, self.folder, *sets(ON_NVME, *arguments))
+            self.assertEqual(code, 0, err)
+            said = [line.split("another setting: ")[1] for line in err.splitlines() if "it was made with another setting" in line]
+            self.assertEqual(said, lines, err)
+        self.assertIn("this run is finished (step 2)", err)
+
+
 class EarlyStop(field_case.RunCase):
     def test_a_signal_during_the_start_is_heard(self):
         """No step is made, whatever the grace time; the same command goes on."""
