@@ -5,10 +5,12 @@ Sizes come from ZINF_MEMORY_TEST: small (the default) takes seconds, long takes 
 import json
 import os
 import pathlib
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import field_case
@@ -19,16 +21,36 @@ LONG = os.environ.get("ZINF_MEMORY_TEST") == "long"
 MIB = 1 << 20
 # With transformers.
 PYTHON = pathlib.Path(os.environ.get("ZINF_TEST_PYTHON", pathlib.Path(__file__).resolve().parents[2] / ".venv-test/bin/python"))
-CGROUPS = pathlib.Path("/sys/fs/cgroup/memory")
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 class Cgroup:
-    """A memory cgroup (version 1) of its own with a limit; the process that joins it stays in it."""
+    """A memory cgroup of its own, of whichever version is mounted, with a limit; the process that joins it stays in it."""
 
-    def __init__(self, limit):
-        self.path = CGROUPS / f"zinf-test-{os.getpid()}"
+    def __init__(self, limit, root=CGROUPS):
+        version_1 = (root / "memory/memory.limit_in_bytes").exists()
+        self.path = root / ("memory" if version_1 else ".") / f"zinf-test-{os.getpid()}"
+        if not version_1:
+            self.share_memory(root)
         self.path.mkdir()
-        (self.path / "memory.limit_in_bytes").write_text(str(limit))
+        try:
+            if version_1:
+                (self.path / "memory.limit_in_bytes").write_text(str(limit))
+            else:
+                (self.path / "memory.max").write_text(str(limit))
+                swap = self.path / "memory.swap.max"  # what goes to swap would not count; absent where there is none
+                if swap.exists():
+                    swap.write_text("0")
+        except OSError:
+            self.close()
+            raise
+
+    @staticmethod
+    def share_memory(root):
+        """Version 2: the children of a group have the controllers that it passes on."""
+        passed_on = root / "cgroup.subtree_control"
+        if "memory" not in passed_on.read_text().split():
+            passed_on.write_text("+memory")
 
     def join(self):
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
@@ -37,11 +59,12 @@ class Cgroup:
         self.path.rmdir()
 
 
-def why_no_cgroup():
-    if not (CGROUPS / "memory.limit_in_bytes").exists():
-        return "no memory controller of version 1 is mounted here"
+def why_no_cgroup(root=CGROUPS):
+    version_2 = root / "cgroup.controllers"
+    if not (root / "memory/memory.limit_in_bytes").exists() and not (version_2.exists() and "memory" in version_2.read_text().split()):
+        return "no memory controller of cgroup version 1 or 2 is mounted here"
     try:
-        Cgroup(64 * MIB).close()
+        Cgroup(64 * MIB, root).close()
     except OSError as error:
         return f"no memory cgroup can be made here: {error}"
     return ""
@@ -91,6 +114,33 @@ class Peaks(field_case.RunCase):
         moved = 8 * peaks["host"]["parameters"]  # moments; in fp32 the weight is the master
         self.assertEqual(peaks["host"]["state_hash"], peaks["nvme"]["state_hash"])
         self.assertGreater(saved, 0.8 * moved - 64 * MIB if not LONG else 0.8 * moved)
+
+
+class Cgroups(unittest.TestCase):
+    """The helper itself, on folders that look like either version's: only one of them is mounted here."""
+
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.root)
+
+    def test_version_2_passes_the_controller_on(self):
+        (self.root / "cgroup.controllers").write_text("cpu io memory\n")
+        (self.root / "cgroup.subtree_control").write_text("cpu\n")
+        cgroup = Cgroup(64 * MIB, self.root)
+        self.assertEqual((self.root / "cgroup.subtree_control").read_text(), "+memory")
+        self.assertEqual((cgroup.path / "memory.max").read_text(), str(64 * MIB))
+        self.assertEqual(cgroup.path.parent, self.root)
+
+    def test_version_1_has_a_folder_of_its_own(self):
+        (self.root / "memory").mkdir()
+        (self.root / "memory/memory.limit_in_bytes").write_text("9223372036854771712")
+        cgroup = Cgroup(64 * MIB, self.root)
+        self.assertEqual((cgroup.path / "memory.limit_in_bytes").read_text(), str(64 * MIB))
+        self.assertEqual(cgroup.path.parent, self.root / "memory")
+
+    def test_a_machine_without_either_is_said(self):
+        (self.root / "cgroup.controllers").write_text("hugetlb\n")
+        self.assertIn("no memory controller", why_no_cgroup(self.root))
 
 
 class Caps(field_case.RunCase):
