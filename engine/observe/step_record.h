@@ -47,7 +47,7 @@ struct StepRecord {
   double seconds = 0;               // wall time of the step
   double tokens_per_second = 0;
   double efficiency = kUnknown;  // ideal time of the same program / measured
-  std::string bottleneck;        // lane or drive that bounds the ideal time; empty: unknown
+  std::string bottleneck;        // the lane that was busiest in this step; empty: unknown
   bool redo = false;             // the step ran its redo segment
   std::map<std::string, Bytes> peak_bytes;  // by tier: device, host, nvme, process
   PerLane<double> lane_busy;                // stand-alone time of the lane's ops / seconds, 0 to 1

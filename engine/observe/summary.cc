@@ -66,6 +66,9 @@ Summary from_json(const Json& json) {
   get_number(times, "predicted", summary.step_seconds_predicted);
   get_number(times, "ideal", summary.step_seconds_ideal);
   get_number(json, "efficiency", summary.efficiency);
+  const Json& bottleneck = member(json, "bottleneck");
+  get_text(bottleneck, "measured", summary.bottleneck);
+  get_text(bottleneck, "predicted", summary.predicted_bottleneck);
   get_number(json, "exposed_optimizer_seconds", summary.exposed_optimizer_seconds);
   get_number(json, "predicted_exposed_optimizer_seconds",
              summary.predicted_exposed_optimizer_seconds);
@@ -104,6 +107,8 @@ std::string summary_json(const Summary& summary) {
   json["step_seconds"]["predicted"] = json_number(summary.step_seconds_predicted);
   json["step_seconds"]["ideal"] = json_number(summary.step_seconds_ideal);
   json["efficiency"] = json_number(summary.efficiency);
+  json["bottleneck"]["measured"] = summary.bottleneck;
+  json["bottleneck"]["predicted"] = summary.predicted_bottleneck;
   json["exposed_optimizer_seconds"] = json_number(summary.exposed_optimizer_seconds);
   json["predicted_exposed_optimizer_seconds"] =
       json_number(summary.predicted_exposed_optimizer_seconds);

@@ -40,6 +40,8 @@ struct Summary {
   double step_seconds_predicted = kUnknown;
   double step_seconds_ideal = kUnknown;
   double efficiency = kUnknown;
+  std::string bottleneck;            // the busiest lane of the steady steps; empty: none was seen
+  std::string predicted_bottleneck;  // the plan's
   double exposed_optimizer_seconds = 0;  // per step, median
   double predicted_exposed_optimizer_seconds = kUnknown;
   TierPeak device, host, nvme;

@@ -13,6 +13,7 @@ namespace {
 std::string seconds_or_dash(double seconds) {
   return std::isfinite(seconds) ? format_step_time(seconds) : "-";
 }
+std::string text_or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 std::string bytes_or_dash(Bytes bytes) { return bytes == 0 ? "-" : format_bytes(bytes); }
 std::string number_or_dash(double value) {
   return std::isfinite(value) && value != 0 ? fmt::format("{:.2f}", value) : "-";
@@ -55,6 +56,9 @@ std::string time_table(const Summary& s) {
   text += fmt::format("{:<18}{:>12}{:>12}\n", "exposed optimizer",
                       seconds_or_dash(s.predicted_exposed_optimizer_seconds),
                       seconds_or_dash(s.exposed_optimizer_seconds));
+  if (!s.bottleneck.empty() || !s.predicted_bottleneck.empty())
+    text += fmt::format("{:<18}{:>12}{:>12}\n", "bottleneck", text_or_dash(s.predicted_bottleneck),
+                        text_or_dash(s.bottleneck));
   return text;
 }
 

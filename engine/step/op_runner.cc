@@ -82,7 +82,20 @@ OpRunner::OpRunner(RunnerParts parts) : parts_(std::move(parts)) {
   backward_order_ = backward_order(*parts_.model);
 }
 
-std::byte* OpRunner::at(const Operand& operand) const {
+std::byte* OpRunner::at(const Operand& operand) {
+  use(operand, operand.bytes);
+  return place(operand);
+}
+
+void OpRunner::use(const Operand& operand, Bytes bytes) {
+  const plan::Buffer& buffer = parts_.programs->buffers[operand.buffer];
+  std::atomic<Bytes>& peak = peak_bytes_[static_cast<int>(buffer.arena)];
+  const Bytes end = buffer.offset + operand.offset + bytes;
+  for (Bytes seen = peak; seen < end && !peak.compare_exchange_weak(seen, end);) {
+  }
+}
+
+std::byte* OpRunner::place(const Operand& operand) const {
   const plan::Buffer& buffer = parts_.programs->buffers[operand.buffer];
   std::byte* base = buffer.arena == plan::Arena::kDevice ? parts_.device_arena : parts_.host_arena;
   return base + buffer.offset + operand.offset;
@@ -129,8 +142,9 @@ void OpRunner::compute(const Op& op, const SegmentArgs& args) {
     call.slice.first_row = op.first / width;
     call.slice.rows = std::min(op.count, table.elements - op.first) / width;
   }
+  const Operand* workspace = nullptr;
   for (const Operand& operand : op.operands) {
-    std::byte* memory = at(operand);
+    std::byte* memory = operand.role == Role::kWorkspace ? place(operand) : at(operand);
     switch (operand.role) {
       case Role::kWeights:
         pieces[operand.index].weights = memory;
@@ -160,6 +174,7 @@ void OpRunner::compute(const Op& op, const SegmentArgs& args) {
         break;
       case Role::kWorkspace:
         call.workspace = {memory, operand.bytes};
+        workspace = &operand;
         break;
       default:
         ZINF_CHECK(false, "a role of a compute call");
@@ -173,6 +188,7 @@ void OpRunner::compute(const Op& op, const SegmentArgs& args) {
                    inputs);
   }
   parts_.compute->run(call);
+  if (workspace != nullptr) use(*workspace, parts_.compute->workspace_peak());
 }
 
 void OpRunner::look_for_non_finite(gpu::Device* on) {
@@ -325,7 +341,7 @@ void OpRunner::round(const Op& op) {
                                 reinterpret_cast<std::uint16_t*>(at(op.operands[1])), op.count);
 }
 
-optim::Gradient OpRunner::gradient_at(const Operand& operand) const {
+optim::Gradient OpRunner::gradient_at(const Operand& operand) {
   if (parts_.programs->gradient_type == DType::kFloat32)
     return reinterpret_cast<const float*>(at(operand));
   return reinterpret_cast<const std::uint16_t*>(at(operand));

@@ -3,6 +3,8 @@
 // optimizer lane run beside each other.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -69,12 +71,18 @@ class OpRunner {
   // Parameters of the trainable pieces, without padding: what a step updates.
   std::int64_t trainable_elements() const;
 
-  std::byte* at(const plan::Operand& operand) const;
+  // Where an op finds the operand's bytes. Any thread.
+  std::byte* at(const plan::Operand& operand);
+  // The arena's high-water mark: the end of the furthest byte that an op was given so far, and of a
+  // compute call's workspace that it used.
+  Bytes peak_bytes(plan::Arena arena) const { return peak_bytes_[static_cast<int>(arena)]; }
   bool starts_zero(int state) const {
     return parts_.starts_zero[static_cast<std::size_t>(state)] != 0;
   }
 
  private:
+  std::byte* place(const plan::Operand& operand) const;
+  void use(const plan::Operand& operand, Bytes bytes);
   void compute(const plan::Op& op, const SegmentArgs& args);
   void look_at_inputs(const model::StageSpec& stage, const data::MicroBatch& batch,
                       std::span<const model::ActivationOperand> inputs);
@@ -82,12 +90,13 @@ class OpRunner {
   void add_rows(const plan::Op& op, const data::StepBatch& batch);
   void add_to_gradient(std::byte* gradient, std::int64_t first, std::span<const float> sum) const;
   void round(const plan::Op& op);
-  optim::Gradient gradient_at(const plan::Operand& operand) const;
+  optim::Gradient gradient_at(const plan::Operand& operand);
   void take_norm(const plan::Op& op);
   void update(const plan::Op& op, const SegmentArgs& args, optim::UpdatePages* pages);
 
   RunnerParts parts_;
-  std::vector<std::vector<double>> tile_sums_;  // per piece
+  std::array<std::atomic<Bytes>, 2> peak_bytes_{};  // per arena
+  std::vector<std::vector<double>> tile_sums_;      // per piece
   std::vector<char> piece_finite_;
   gpu::Device* looks_on_ = nullptr;
   int first_bad_stage_ = -1;

@@ -110,6 +110,8 @@ observe::Summary make_summary(const config::RunConfig& config, const plan::Plan&
   summary.step_seconds_ideal = plan.forecast.ideal_seconds;
   if (summary.step_seconds_measured > 0)
     summary.efficiency = plan.forecast.ideal_seconds / summary.step_seconds_measured;
+  summary.bottleneck = busiest_lane(result.lanes);
+  summary.predicted_bottleneck = plan::lane_name(plan.forecast.bottleneck);
   summary.exposed_optimizer_seconds = median(steady(result.exposed_optimizer_seconds));
   summary.predicted_exposed_optimizer_seconds = plan.forecast.exposed_optimizer_seconds;
   summary.speculated_steps = static_cast<std::uint64_t>(session.trainer().speculated());
@@ -119,7 +121,8 @@ observe::Summary make_summary(const config::RunConfig& config, const plan::Plan&
                                         static_cast<double>(result.steps) /
                                         summary.step_seconds_measured
                                   : 0;
-  summary.device = {plan.device_bytes, plan.device_bytes, plan.budgets.device,
+  summary.device = {plan.device_bytes, session.runner().peak_bytes(plan::Arena::kDevice),
+                    plan.budgets.device,
                     plan.programs.at_peak[static_cast<int>(plan::Arena::kDevice)]};
   summary.host = {plan.host_bytes, peak_resident_bytes(), plan.budgets.host,
                   plan.programs.at_peak[static_cast<int>(plan::Arena::kHost)]};

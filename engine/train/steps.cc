@@ -284,12 +284,12 @@ class Loop {
     record.seconds = seconds;
     record.tokens_per_second = static_cast<double>(batch_->tokens) / seconds;
     record.efficiency = parts_.plan->forecast.ideal_seconds / seconds;
-    record.bottleneck = plan::lane_name(parts_.plan->forecast.bottleneck);
-    record.peak_bytes = {{"device", parts_.plan->device_bytes},
-                         {"host", parts_.plan->host_bytes},
-                         {"nvme", parts_.plan->nvme_bytes},
+    record.peak_bytes = {{"device", parts_.session->runner().peak_bytes(plan::Arena::kDevice)},
+                         {"host", peak_resident_bytes()},
+                         {"nvme", parts_.session->tiers().nvme_bytes()},
                          {"process", peak_resident_bytes()}};
     const std::vector<step::LaneTotals> totals = parts_.session->executor().take_totals();
+    record.bottleneck = busiest_lane(totals);
     for (int lane = 0; lane < plan::kLanes; ++lane) {
       if (const auto shown = shown_lane(static_cast<plan::Lane>(lane))) {
         record.lane_busy[*shown] = totals[lane].busy_seconds / seconds;
@@ -412,6 +412,17 @@ LrSchedule lr_schedule(const config::RunConfig& config, std::int64_t steps) {
   schedule.cos_min_ratio = from.cos_min_ratio;
   schedule.validate();
   return schedule;
+}
+
+std::string busiest_lane(std::span<const step::LaneTotals> totals) {
+  std::string name;
+  double most = 0;
+  for (std::size_t lane = 0; lane < totals.size(); ++lane) {
+    if (!shown_lane(static_cast<plan::Lane>(lane)) || totals[lane].busy_seconds <= most) continue;
+    most = totals[lane].busy_seconds;
+    name = plan::lane_name(static_cast<plan::Lane>(lane));
+  }
+  return name;
 }
 
 LoopResult run_steps(const LoopParts& parts) { return Loop(parts).run(); }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,9 @@ struct LoopResult {
   std::map<std::string, double> profile_ratio;
   int stopped_by = 0;  // signal
 };
+
+// The lane with the most stand-alone time, commits aside; empty: none was busy.
+std::string busiest_lane(std::span<const step::LaneTotals> totals);
 
 // Returns drained (canonical state A). Error(kFailed) for a non-finite loss or gradient, naming
 // step and piece.

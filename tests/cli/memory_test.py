@@ -115,6 +115,27 @@ class Peaks(field_case.RunCase):
         self.assertEqual(peaks["host"]["state_hash"], peaks["nvme"]["state_hash"])
         self.assertGreater(saved, 0.8 * moved - 64 * MIB if not LONG else 0.8 * moved)
 
+    def test_what_is_reported_was_measured(self):
+        """Peaks and the bottleneck are the run's own: the plan's stand beside them."""
+        summary = self.trained(z.llama_sections(self.workspace, steps=8), *sets(ON_NVME))
+        device = summary["peak_bytes"]["device"]
+        self.assertGreater(device["measured"], 0)
+        self.assertLessEqual(device["measured"], device["predicted"])
+        self.assertIn(summary["bottleneck"]["predicted"], summary["lanes"])
+        busy = {name: lane["busy_share"] for name, lane in summary["lanes"].items()}
+        self.assertEqual(summary["bottleneck"]["measured"], max(busy, key=busy.get))
+        for lane, share in busy.items():
+            self.assertLessEqual(share, 1, lane)
+        lines = z.metrics(self.folder)
+        for line in lines:
+            self.assertEqual(line["bottleneck"], max(line["lane_busy"], key=line["lane_busy"].get))
+            for lane, share in line["lane_busy"].items():
+                self.assertGreaterEqual(share, 0, lane)
+                self.assertLessEqual(share, 1, lane)
+        peaks = [line["peak_bytes"]["device"] for line in lines]
+        self.assertEqual(peaks, sorted(peaks))
+        self.assertEqual(peaks[-1], device["measured"])
+
 
 class Cgroups(unittest.TestCase):
     """The helper itself, on folders that look like either version's: only one of them is mounted here."""

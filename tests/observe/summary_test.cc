@@ -26,6 +26,8 @@ Summary sample() {
   s.step_seconds_predicted = 3.75;
   s.step_seconds_ideal = 3.5;
   s.efficiency = 0.875;
+  s.bottleneck = "compute";
+  s.predicted_bottleneck = "nvme_read";
   s.exposed_optimizer_seconds = 0.25;
   s.predicted_exposed_optimizer_seconds = 0.125;
   s.device = {
@@ -105,6 +107,7 @@ state   bb22
 time                 predicted    measured       ideal
 step                    3.75 s      4.00 s      3.50 s
 exposed optimizer       125 ms      250 ms
+bottleneck           nvme_read     compute
 
 peak memory          predicted    measured      budget        used
 device                 400 MiB     384 MiB     512 MiB        75 %

@@ -153,6 +153,53 @@ TEST(Bytes, TheFirstUpdateReadsNoMoments) {
   for (const Moved& step : of_step) EXPECT_EQ(step.written, 12 * elements);
 }
 
+// A compute whose calls leave their workspace alone.
+class NoWorkspace : public testing::FakeCompute {
+ public:
+  using FakeCompute::FakeCompute;
+  Bytes workspace_peak() const override { return 0; }
+};
+
+// An arena's high-water mark is what the run's ops were given, and of workspaces what was used.
+TEST(Peaks, AreMeasured) {
+  const testing::Watchdog watchdog("peaks");
+  const Case c = testing::plain_case();
+  const optim::Optimizer optimizer(c.drawn.format, {});
+  testing::FakeCompute whole(c.spec());
+  NoWorkspace none(c.spec());
+  Bytes device[2] = {};
+  for (const bool uses : {false, true}) {
+    const TempFolder folder(testing::quick_parent());
+    testing::OutOfCoreOptions options;
+    options.folder = folder.path();
+    model::Compute& compute = uses ? static_cast<model::Compute&>(whole) : none;
+    OutOfCore engine(c.input(), plan::compile(c.input()), compute, optimizer, options);
+    store_initial(c, engine);
+    EXPECT_EQ(engine.runner().peak_bytes(plan::Arena::kDevice), 0u);
+    engine.trainer().gradients(batch_of(c, 0));
+    engine.trainer().update(testing::kLr);
+    engine.trainer().drain();
+    Bytes expected[2] = {};
+    for (const plan::Segment segment :
+         {plan::Segment::kForward, plan::Segment::kBackward, plan::Segment::kUpdateOnly}) {
+      for (const plan::Op& op : engine.programs().program(segment).ops) {
+        for (const plan::Operand& operand : op.operands) {
+          const plan::Buffer& buffer = engine.programs().buffers[operand.buffer];
+          const bool left_alone = operand.role == plan::Role::kWorkspace && !uses;
+          Bytes& most = expected[static_cast<int>(buffer.arena)];
+          most = std::max(most, buffer.offset + operand.offset + (left_alone ? 0 : operand.bytes));
+        }
+      }
+    }
+    for (const plan::Arena arena : {plan::Arena::kDevice, plan::Arena::kHost}) {
+      EXPECT_EQ(engine.runner().peak_bytes(arena), expected[static_cast<int>(arena)]);
+      EXPECT_LE(engine.runner().peak_bytes(arena), engine.programs().peak[static_cast<int>(arena)]);
+    }
+    device[uses] = engine.runner().peak_bytes(plan::Arena::kDevice);
+  }
+  EXPECT_LE(device[0], device[1]);
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 Bytes resident() {
   std::ifstream file("/proc/self/statm");
