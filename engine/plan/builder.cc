@@ -14,7 +14,7 @@ constexpr int kBefore = std::numeric_limits<int>::min() / 2;
 constexpr int kAfter = std::numeric_limits<int>::max() / 2;
 }  // namespace
 
-Builder::Builder(const CompileInput& in) : input(in) {
+Builder::Builder(const CompileInput& in, const WithOps& with_ops) : input(in), with_ops_(with_ops) {
   ZINF_CHECK(in.model != nullptr && !in.states.empty() && in.states[0].weight,
              "weight comes first in the schema");
   ZINF_CHECK(in.settings.chunk_elements % model::kTile == 0, "chunks are whole tiles");
@@ -104,6 +104,7 @@ int Builder::extent(const Extent& wanted) {
 
 void Builder::begin(Segment segment) {
   segment_ = segment;
+  position_ = 0;
   next_slot_ = 0;
 }
 
@@ -115,8 +116,7 @@ bool Builder::forwards() const {
 }
 
 void Builder::add(Op op) {
-  Program& program = set.programs[static_cast<int>(segment_)];
-  const int position = static_cast<int>(program.ops.size());
+  const int position = position_++;
   for (const Operand& operand : op.operands) {
     Usage& usage = usage_[operand.buffer];
     const Buffer& buffer = set.buffers[operand.buffer];
@@ -126,7 +126,7 @@ void Builder::add(Op op) {
     if (first == kNever) first = position;
     usage.last[static_cast<int>(segment_)] = position;
   }
-  program.ops.push_back(std::move(op));
+  if (!sizes_only()) set.programs[static_cast<int>(segment_)].ops.push_back(std::move(op));
 }
 
 Tier Builder::state_tier(int piece, int state) const {
@@ -149,7 +149,7 @@ int Builder::resident_state(int piece, int state) {
   ZINF_CHECK(tier != Tier::kNvme, "a state in memory");
   const Bytes bytes =
       round_up(layout(piece, state).bytes(input.model->pieces[piece].elements), kPage);
-  return buffer(str(input.model->pieces[piece].name, " ", layout(piece, state).name),
+  return buffer(buffer_name(input.model->pieces[piece].name, " ", layout(piece, state).name),
                 tier == Tier::kDevice ? Arena::kDevice : Arena::kHost, bytes, Crosses::kResident);
 }
 
@@ -262,10 +262,14 @@ void Builder::assign_offsets() {
   const int count = static_cast<int>(set.buffers.size());
   lives_.clear();
   for (int i = 0; i < count; ++i) lives_.push_back(intervals(i));
-  // One life per segment; where there is none, one that meets nothing. The innermost loop of
-  // planning: branch-free, over plain arrays.
+  // One life per segment; where there is none, one that meets nothing. The innermost loops of
+  // planning: over plain arrays, small ones.
   struct Lives {
     std::array<int, kSegments> first, last;
+  };
+  struct Placed {
+    Bytes begin, end;
+    int index;
   };
   std::vector<Lives> live(count);
   std::vector<int> order(count);
@@ -293,26 +297,23 @@ void Builder::assign_offsets() {
     return meets != 0;
   };
   for (const Arena arena : {Arena::kDevice, Arena::kHost}) {
-    std::vector<int> placed;  // by offset
+    std::vector<Placed> placed;  // by offset
     Bytes& peak = set.peak[static_cast<int>(arena)];
     for (const int index : order) {
       Buffer& buffer = set.buffers[index];
       if (buffer.arena != arena) continue;
       const Bytes bytes = round_up(buffer.bytes, kPage);
       Bytes offset = 0;
-      for (const int other : placed) {
-        const Buffer& there = set.buffers[other];
-        if (there.offset >= offset + bytes) break;
-        if (there.offset + round_up(there.bytes, kPage) <= offset || !overlap(index, other))
-          continue;
-        offset = there.offset + round_up(there.bytes, kPage);
+      for (const Placed& there : placed) {
+        if (there.begin >= offset + bytes) break;
+        if (there.end > offset && overlap(index, there.index)) offset = there.end;
       }
       buffer.offset = offset;
       peak = std::max(peak, offset + bytes);
-      const auto at = std::lower_bound(placed.begin(), placed.end(), index, [&](int a, int b) {
-        return set.buffers[a].offset < set.buffers[b].offset;
-      });
-      placed.insert(at, index);
+      const auto at =
+          std::lower_bound(placed.begin(), placed.end(), offset,
+                           [](const Placed& there, Bytes from) { return there.begin < from; });
+      placed.insert(at, {offset, offset + bytes, index});
     }
   }
 }
@@ -370,10 +371,9 @@ void Builder::account_peak() {
   }
 }
 
-ProgramSet Builder::finish(bool with_edges) {
+ProgramSet Builder::finish(bool by_class) {
   assign_offsets();
-  account_peak();
-  if (with_edges) add_edges(set, input.settings.overlap);
+  if (by_class) account_peak();
   return std::move(set);
 }
 

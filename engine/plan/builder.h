@@ -6,6 +6,9 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/plan/compile.h"
@@ -20,9 +23,27 @@ enum class Crosses {
   kResident,  // all states
 };
 
+// str() without a stream: names of buffers are most of what a candidate costs.
+template <typename... Parts>
+std::string buffer_name(const Parts&... parts) {
+  std::string name;
+  const auto add = [&name](const auto& part) {
+    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(part)>>) {
+      name += std::to_string(part);
+    } else {
+      name += std::string_view(part);
+    }
+  };
+  (add(parts), ...);
+  return name;
+}
+
 class Builder {
  public:
-  explicit Builder(const CompileInput& input);
+  // with_ops: per segment. false: its ops are not kept, only what memory they take, for which the
+  // emitter may leave ops out.
+  using WithOps = std::array<bool, kSegments>;
+  Builder(const CompileInput& input, const WithOps& with_ops);
 
   const CompileInput& input;
   ProgramSet set;
@@ -34,6 +55,7 @@ class Builder {
 
   void begin(Segment segment);
   Segment segment() const { return segment_; }
+  bool sizes_only() const { return !with_ops_[static_cast<int>(segment_)]; }
   bool updates() const;   // the current segment updates what waits
   bool forwards() const;  // the current segment computes a forward
   bool early(int piece) const { return early_[piece] != 0; }  // updated during kBackwardEarly
@@ -59,8 +81,8 @@ class Builder {
   Bytes weight_bytes(int piece) const;
   const StateLayout& layout(int piece, int state) const;
 
-  // Finishes: offsets, edges, links.
-  ProgramSet finish(bool with_edges);
+  // Finishes: offsets and peaks, also by class of buffer.
+  ProgramSet finish(bool by_class);
 
  private:
   struct Usage {
@@ -74,8 +96,10 @@ class Builder {
   void account_peak();
   std::array<std::pair<int, int>, kSegments> intervals(int buffer) const;
 
+  WithOps with_ops_;
   Segment segment_ = Segment::kForward;
-  std::map<std::string, int> buffer_by_name_;
+  int position_ = 0;  // of the next op in its segment
+  std::unordered_map<std::string, int> buffer_by_name_;
   std::map<std::array<int, 5>, int> extent_by_key_;
   std::vector<Usage> usage_;
   std::vector<char> early_;                                        // per piece
@@ -88,8 +112,9 @@ class Builder {
   int next_slot_ = 0;
 };
 
-// The edges of a program, and those into the program that ran before it. Two ops that touch the
-// same bytes, one of them writing, keep their order: reuse of a buffer is an edge like any other.
+// The edges of the programs that have ops, and those into the program that ran before. Two ops that
+// touch the same bytes, one of them writing, keep their order: reuse of a buffer is an edge like
+// any other.
 void add_edges(ProgramSet& set, bool overlap);
 
 }  // namespace zinf::plan

@@ -1,7 +1,9 @@
 // Edges: a scoreboard of who last wrote and who has since read every byte range of the arenas and
 // extents.
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,18 +13,19 @@ namespace zinf::plan {
 
 namespace {
 
-// Ops are numbered through the previous program and the current one: the previous one's are
-// negative.
+// Ops are numbered through all programs of a scoreboard.
 using OpNumber = int;
 
 class Scoreboard {
  public:
+  explicit Scoreboard(std::size_t spaces) : spaces_(spaces) {}
+
   // Collects the ops that an access of [begin, end) in `space` must wait for, and records the
   // access.
   void access(int space, Bytes begin, Bytes end, bool writes, OpNumber op,
               std::vector<OpNumber>& waits) {
     if (begin >= end) return;
-    auto& ranges = spaces_[space];
+    auto& ranges = spaces_[static_cast<std::size_t>(space)];
     split(ranges, begin);
     split(ranges, end);
     Bytes at = begin;
@@ -61,7 +64,7 @@ class Scoreboard {
     it->second.end = at;
     ranges.emplace(at, std::move(right));
   }
-  std::map<int, std::map<Bytes, Range>> spaces_;
+  std::vector<std::map<Bytes, Range>> spaces_;
 };
 
 constexpr int kManifestSpace = 2;
@@ -98,52 +101,90 @@ void sort_unique(std::vector<int>& values) {
   values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 
-void link(ProgramSet& set, Segment previous, Segment next) {
-  const Program& before = set.program(previous);
-  const Program& after = set.program(next);
-  Scoreboard board;
-  std::vector<OpNumber> waits;
-  const int base = static_cast<int>(before.ops.size());
-  for (int i = 0; i < base; ++i) {
-    waits.clear();
-    visit_op(set, before.ops[i], i - base, board, waits);
-  }
-  auto& links = set.links[static_cast<int>(previous)][static_cast<int>(next)];
-  for (int i = 0; i < static_cast<int>(after.ops.size()); ++i) {
-    waits.clear();
-    visit_op(set, after.ops[i], i, board, waits);
-    sort_unique(waits);
-    for (const OpNumber wait : waits) {
-      if (wait < 0) links.push_back({i, wait + base});
+// Which segments may follow which without a drain.
+constexpr std::pair<Segment, Segment> kBorders[] = {
+    {Segment::kForward, Segment::kBackward},
+    {Segment::kBackward, Segment::kUpdateForward},
+    {Segment::kUpdateForward, Segment::kBackward},
+    {Segment::kBackward, Segment::kUpdateOnly},
+    {Segment::kForward, Segment::kBackwardEarly},
+    {Segment::kBackwardEarly, Segment::kRestForward},
+    {Segment::kRestForward, Segment::kBackwardEarly},
+    {Segment::kBackwardEarly, Segment::kUpdateForward},
+    {Segment::kUpdateForward, Segment::kBackwardEarly},
+    {Segment::kBackwardEarly, Segment::kRestOnly},
+    {Segment::kBackwardEarly, Segment::kUpdateOnly},
+    {Segment::kRestForward, Segment::kBackward},
+};
+
+// Segments in a row on one scoreboard: each one's own edges and those across its border to the one
+// before. What is older plays no part.
+class Chain {
+ public:
+  Chain(ProgramSet& set, bool overlap)
+      : set_(set), overlap_(overlap), board_(kFirstExtentSpace + set.extents.size()) {}
+
+  void add(Segment segment) {
+    std::vector<Op>& ops = set_.programs[static_cast<int>(segment)].ops;
+    const OpNumber end = first_ + static_cast<int>(ops.size());
+    auto* links =
+        last_ ? &set_.links[static_cast<int>(*last_)][static_cast<int>(segment)] : nullptr;
+    if (links != nullptr) links->clear();
+    for (OpNumber number = first_; number < end; ++number) {
+      const int i = number - first_;
+      Op& op = ops[static_cast<std::size_t>(i)];
+      op.after.clear();
+      waits_.clear();
+      visit_op(set_, op, number, board_, waits_);
+      if (!overlap_ && i > 0) waits_.push_back(number - 1);
+      sort_unique(waits_);
+      for (const OpNumber wait : waits_) {
+        if (wait >= first_ && wait != number) op.after.push_back(wait - first_);
+        if (wait < first_ && wait >= before_) links->push_back({i, wait - before_});
+      }
     }
+    before_ = first_;
+    first_ = end;
+    last_ = segment;
   }
-}
+  Segment last() const { return *last_; }
+
+ private:
+  ProgramSet& set_;
+  bool overlap_;
+  Scoreboard board_;
+  std::optional<Segment> last_;
+  OpNumber before_ = 0, first_ = 0;  // of the last segment, of the next one
+  std::vector<OpNumber> waits_;
+};
 
 }  // namespace
 
 void add_edges(ProgramSet& set, bool overlap) {
-  for (Program& program : set.programs) {
-    Scoreboard board;
-    for (int i = 0; i < static_cast<int>(program.ops.size()); ++i) {
-      Op& op = program.ops[i];
-      op.after.clear();
-      visit_op(set, op, i, board, op.after);
-      if (!overlap && i > 0) op.after.push_back(i - 1);
-      std::erase(op.after, i);
-      sort_unique(op.after);
+  std::vector<std::pair<Segment, Segment>> borders;
+  const auto runs = [&](Segment segment) { return !set.program(segment).ops.empty(); };
+  for (const auto& border : kBorders) {
+    if (runs(border.first) && runs(border.second)) borders.push_back(border);
+  }
+  // As few scoreboards as cross every border.
+  while (!borders.empty()) {
+    Chain chain(set, overlap);
+    chain.add(borders.front().first);
+    for (auto next = borders.begin(); next != borders.end();) {
+      chain.add(next->second);
+      borders.erase(next);
+      next = std::find_if(borders.begin(), borders.end(),
+                          [&](const auto& border) { return border.first == chain.last(); });
     }
   }
-  link(set, Segment::kForward, Segment::kBackward);
-  link(set, Segment::kUpdateForward, Segment::kBackward);
-  link(set, Segment::kBackward, Segment::kUpdateForward);
-  link(set, Segment::kBackward, Segment::kUpdateOnly);
-  if (set.program(Segment::kBackwardEarly).ops.empty()) return;
-  for (const Segment forward : {Segment::kForward, Segment::kUpdateForward, Segment::kRestForward})
-    link(set, forward, Segment::kBackwardEarly);
-  link(set, Segment::kRestForward, Segment::kBackward);
-  for (const Segment update :
-       {Segment::kUpdateForward, Segment::kUpdateOnly, Segment::kRestForward, Segment::kRestOnly})
-    link(set, Segment::kBackwardEarly, update);
+  for (const Program& program : set.programs) {
+    const bool crossed =
+        std::any_of(std::begin(kBorders), std::end(kBorders), [&](const auto& border) {
+          return (border.first == program.segment || border.second == program.segment) &&
+                 runs(border.first) && runs(border.second);
+        });
+    if (!crossed) Chain(set, overlap).add(program.segment);
+  }
 }
 
 }  // namespace zinf::plan

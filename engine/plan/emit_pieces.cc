@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
-#include "engine/base/str.h"
 #include "engine/plan/emitter.h"
 
 namespace zinf::plan {
@@ -46,7 +45,7 @@ Operand Emitter::gradient_home(int piece, std::int64_t first, std::int64_t count
     return b_.slot_operand(Role::kGradient, slot, b_.gradient_section(), bytes, true);
   }
   const model::PieceSpec& spec = model_.pieces[piece];
-  const int buffer = b_.buffer(str(complete ? "gradient " : "gradient sums ", spec.name),
+  const int buffer = b_.buffer(buffer_name(complete ? "gradient " : "gradient sums ", spec.name),
                                Arena::kHost, b_.gradient_bytes(spec.elements, complete),
                                complete ? Crosses::kStep : Crosses::kNothing);
   return {Role::kGradient, 0, buffer, b_.gradient_bytes(first, complete), bytes, true};
@@ -56,7 +55,7 @@ namespace {
 // The complete gradient in device memory, when that is where it waits.
 Operand device_gradient(Builder& b, int piece, std::int64_t first, std::int64_t count) {
   const model::PieceSpec& spec = b.input.model->pieces[piece];
-  const int buffer = b.buffer(str("gradient ", spec.name), Arena::kDevice,
+  const int buffer = b.buffer(buffer_name("gradient ", spec.name), Arena::kDevice,
                               b.input.gradient_bytes(spec.elements), Crosses::kStep);
   return {Role::kGradient,
           0,
@@ -72,7 +71,7 @@ Operand device_gradient(Builder& b, int piece, std::int64_t first, std::int64_t 
 int Emitter::device_sums(int piece) {
   const model::PieceSpec& spec = model_.pieces[piece];
   if (!in_.rounds_gradients()) return device_gradient(b_, piece, 0, spec.elements).buffer;
-  return b_.buffer(str("gradient sums ", spec.name), Arena::kDevice,
+  return b_.buffer(buffer_name("gradient sums ", spec.name), Arena::kDevice,
                    gradient_sum_bytes(spec.elements), Crosses::kNothing);
 }
 
@@ -145,25 +144,24 @@ void Emitter::update_chunk(int piece, std::int64_t first, std::int64_t count, in
 // (should the norm clip, the redo needs them), and on their way the piece is updated. The visit's
 // weights are handed over.
 void Emitter::update_early(int piece, int device_gradients, int device_weights) {
-  const std::int64_t elements = model_.pieces[piece].elements;
-  for (std::int64_t first = 0; first < elements; first += in_.settings.chunk_elements) {
-    const std::int64_t count = std::min(in_.settings.chunk_elements, elements - first);
-    const int slot = b_.next_slot();
-    auto [read, copy_out, update] = update_ops(piece, first, count, slot, device_weights);
-    const Operand gradient = gradient_home(piece, first, count, slot);
-    Operand from = {
-        Role::kFrom, 0, device_gradients, gradient_sum_bytes(first), gradient_sum_bytes(count),
-        false};
-    if (in_.rounds_gradients()) from = round(piece, first, count, from);
-    add_copy(copy_out, from, gradient);
-    update.operands.push_back(as(gradient, Role::kGradient, false));
-    if (!read.operands.empty()) b_.add(std::move(read));
-    b_.add(std::move(copy_out));
-    norm(piece, first, count, gradient);
-    spill(piece, first, count, gradient, true);
-    b_.add(std::move(update));
-    write_back(piece, first, count, slot);
-  }
+  each_chunk(
+      whole(piece), in_.settings.chunk_elements, [&](std::int64_t first, std::int64_t count) {
+        const int slot = b_.next_slot();
+        auto [read, copy_out, update] = update_ops(piece, first, count, slot, device_weights);
+        const Operand gradient = gradient_home(piece, first, count, slot);
+        Operand from = {
+            Role::kFrom, 0, device_gradients, gradient_sum_bytes(first), gradient_sum_bytes(count),
+            false};
+        if (in_.rounds_gradients()) from = round(piece, first, count, from);
+        add_copy(copy_out, from, gradient);
+        update.operands.push_back(as(gradient, Role::kGradient, false));
+        if (!read.operands.empty()) b_.add(std::move(read));
+        b_.add(std::move(copy_out));
+        norm(piece, first, count, gradient);
+        spill(piece, first, count, gradient, true);
+        b_.add(std::move(update));
+        write_back(piece, first, count, slot);
+      });
 }
 
 void Emitter::write_back(int piece, std::int64_t first, std::int64_t count, int slot) {
@@ -187,20 +185,17 @@ void Emitter::write_back(int piece, std::int64_t first, std::int64_t count, int 
 }
 
 void Emitter::update_piece(int piece, int device_weights) {
-  const std::int64_t elements = model_.pieces[piece].elements;
-  for (std::int64_t first = 0; first < elements; first += in_.settings.chunk_elements) {
-    update_chunk(piece, first, std::min(in_.settings.chunk_elements, elements - first),
-                 device_weights);
-  }
+  each_chunk(whole(piece), in_.settings.chunk_elements,
+             [&](std::int64_t first, std::int64_t count) {
+               update_chunk(piece, first, count, device_weights);
+             });
   updated_[piece] = true;
 }
 
 void Emitter::fetch_weights(int piece, Part part, int device_weights, bool after_update) {
-  const std::int64_t end = part.first + part.count;
   const Tier tier = b_.state_tier(piece, 0);
   const std::int64_t chunk = tier == Tier::kHost ? in_.settings.chunk_elements : b_.weight_chunk();
-  for (std::int64_t first = part.first; first < end; first += chunk) {
-    const std::int64_t count = std::min(chunk, end - first);
+  each_chunk(part, chunk, [&](std::int64_t first, std::int64_t count) {
     const Bytes bytes = in_.states[0].bytes(count);
     Operand at;
     if (tier == Tier::kHost) {
@@ -217,7 +212,7 @@ void Emitter::fetch_weights(int piece, Part part, int device_weights, bool after
     add_copy(copy, at,
              {Role::kTo, 0, device_weights, in_.states[0].bytes(first - part.first), bytes, true});
     b_.add(std::move(copy));
-  }
+  });
 }
 
 // Picks the rows that the batch needs from a table that is not updated in this segment.
@@ -225,8 +220,7 @@ void Emitter::gather_piece(int piece) {
   const std::int64_t elements = model_.pieces[piece].elements;
   const Tier tier = b_.state_tier(piece, 0);
   const std::int64_t chunk = tier == Tier::kHost ? elements : b_.weight_chunk();
-  for (std::int64_t first = 0; first < elements; first += chunk) {
-    const std::int64_t count = std::min(chunk, elements - first);
+  each_chunk(whole(piece), chunk, [&](std::int64_t first, std::int64_t count) {
     const Bytes bytes = in_.states[0].bytes(count);
     Operand at = {Role::kFrom, 0, -1, in_.states[0].bytes(first), bytes, false};
     if (tier == Tier::kHost) {
@@ -246,7 +240,7 @@ void Emitter::gather_piece(int piece) {
       b_.add(std::move(copy));
     }
     gather(piece, first, count, at);
-  }
+  });
 }
 
 void Emitter::gather(int piece, std::int64_t first, std::int64_t count, Operand weights) {
@@ -256,8 +250,8 @@ void Emitter::gather(int piece, std::int64_t first, std::int64_t count, Operand 
   op.operands.push_back(as(weights, Role::kFrom, false));
   const Bytes bytes =
       activation_bytes(stage.outputs[0]) * static_cast<Bytes>(in_.settings.micro_batches);
-  const int rows = b_.buffer(str("rows ", model_.activations[stage.outputs[0]].name), Arena::kHost,
-                             bytes, Crosses::kTurn);
+  const int rows = b_.buffer(buffer_name("rows ", model_.activations[stage.outputs[0]].name),
+                             Arena::kHost, bytes, Crosses::kTurn);
   op.operands.push_back({Role::kRows, 0, rows, 0, bytes, true});
   b_.add(std::move(op));
 }
@@ -266,9 +260,7 @@ void Emitter::gather(int piece, std::int64_t first, std::int64_t count, Operand 
 void Emitter::gradients_in(int piece, Part part, int device_gradients) {
   const Tier tier = in_.placement.pieces[piece].gradients;
   if (tier == Tier::kDevice) return;
-  const std::int64_t end = part.first + part.count;
-  for (std::int64_t first = part.first; first < end; first += in_.settings.chunk_elements) {
-    const std::int64_t count = std::min(in_.settings.chunk_elements, end - first);
+  each_chunk(part, in_.settings.chunk_elements, [&](std::int64_t first, std::int64_t count) {
     const int slot = tier == Tier::kNvme ? b_.next_slot() : -1;
     const bool complete = !in_.rounds_gradients();
     const Operand at = gradient_home(piece, first, count, slot, complete);
@@ -283,7 +275,7 @@ void Emitter::gradients_in(int piece, Part part, int device_gradients) {
         copy, at,
         {Role::kTo, 0, device_gradients, gradient_sum_bytes(first - part.first), at.bytes, true});
     b_.add(std::move(copy));
-  }
+  });
 }
 
 // What the last group's visit has summed is complete, but for the lookup's part of a tied table:
@@ -293,9 +285,7 @@ void Emitter::gradients_out(int piece, Part part, int device_gradients, bool las
   const bool rounds = in_.rounds_gradients() && last_group;
   const bool take_norm = last_group && facts_.lookup_stage[piece] < 0;
   if (tier == Tier::kDevice && !take_norm && !rounds) return;
-  const std::int64_t end = part.first + part.count;
-  for (std::int64_t first = part.first; first < end; first += in_.settings.chunk_elements) {
-    const std::int64_t count = std::min(in_.settings.chunk_elements, end - first);
+  each_chunk(part, in_.settings.chunk_elements, [&](std::int64_t first, std::int64_t count) {
     Operand from = {Role::kFrom,
                     0,
                     device_gradients,
@@ -303,7 +293,7 @@ void Emitter::gradients_out(int piece, Part part, int device_gradients, bool las
                     gradient_sum_bytes(count),
                     false};
     if (rounds) from = round(piece, first, count, from);
-    if (tier == Tier::kDevice && !take_norm) continue;
+    if (tier == Tier::kDevice && !take_norm) return;
     const int slot = tier == Tier::kHost ? -1 : b_.next_slot();
     const bool complete = rounds || !in_.rounds_gradients();
     const Operand at = gradient_home(piece, first, count, slot, complete);
@@ -312,7 +302,7 @@ void Emitter::gradients_out(int piece, Part part, int device_gradients, bool las
     b_.add(std::move(copy));
     if (take_norm) norm(piece, first, count, at);
     spill(piece, first, count, at, complete);
-  }
+  });
 }
 
 // The rounded range of a complete gradient, on the device: where it waits, or on its way out, for
@@ -324,8 +314,9 @@ Operand Emitter::round(int piece, std::int64_t first, std::int64_t count, Operan
   } else {
     const std::int64_t chunk = std::min(in_.settings.chunk_elements, model_.pieces[piece].elements);
     const bool even = first / in_.settings.chunk_elements % 2 == 0;
-    to.buffer = b_.buffer(str(b_.set.buffers[sums.buffer].name, even ? " rounded a" : " rounded b"),
-                          Arena::kDevice, in_.gradient_bytes(chunk), Crosses::kNothing);
+    to.buffer =
+        b_.buffer(buffer_name(b_.set.buffers[sums.buffer].name, even ? " rounded a" : " rounded b"),
+                  Arena::kDevice, in_.gradient_bytes(chunk), Crosses::kNothing);
   }
   Op op = make(OpKind::kRound, Lane::kCompute, piece, first, count);
   add_copy(op, sums, to);
@@ -354,40 +345,39 @@ void Emitter::norm(int piece, std::int64_t first, std::int64_t count, Operand gr
 void Emitter::finish_table_gradient(int piece) {
   const Tier tier = in_.placement.pieces[piece].gradients;
   const bool tied = facts_.compute_stage[piece] >= 0;
-  const std::int64_t elements = model_.pieces[piece].elements;
   const model::StageSpec& stage = model_.stages[facts_.lookup_stage[piece]];
   const Bytes row_bytes =
       activation_bytes(stage.outputs[0]) * static_cast<Bytes>(in_.settings.micro_batches);
-  const int rows = b_.buffer(str("rows ", model_.activations[stage.outputs[0]].name), Arena::kHost,
-                             row_bytes, Crosses::kTurn);
-  for (std::int64_t first = 0; first < elements; first += in_.settings.chunk_elements) {
-    const std::int64_t count = std::min(in_.settings.chunk_elements, elements - first);
-    const int slot = tier == Tier::kHost ? -1 : b_.next_slot();
-    const Operand at = gradient_home(piece, first, count, slot);
-    if (tied && tier == Tier::kNvme) {
-      Op read = make(OpKind::kRead, Lane::kRead, piece, first, count);
-      read.operands.push_back(as(at, Role::kTo, true));
-      read.extents.push_back(b_.gradient_range(piece, first, count, true));
-      b_.add(std::move(read));
-    } else if (tied && tier == Tier::kDevice) {
-      Op copy = make(OpKind::kCopyOut, Lane::kD2H, piece, first, count);
-      add_copy(copy, device_gradient(b_, piece, first, count), at);
-      b_.add(std::move(copy));
-    }
-    Op add = make(OpKind::kAddRows, Lane::kOptimizer, piece, first, count);
-    add.stage = facts_.lookup_stage[piece];
-    add.zero_first = !tied;
-    add.operands.push_back(as(at, Role::kGradient, true));
-    add.operands.push_back({Role::kRowGradients, 0, rows, 0, row_bytes, false});
-    b_.add(std::move(add));
-    norm(piece, first, count, at);
-    spill(piece, first, count, at, true);
-    if (tier == Tier::kDevice) {
-      Op copy = make(OpKind::kCopyIn, Lane::kH2D, piece, first, count);
-      add_copy(copy, at, as(device_gradient(b_, piece, first, count), Role::kTo, true));
-      b_.add(std::move(copy));
-    }
-  }
+  const int rows = b_.buffer(buffer_name("rows ", model_.activations[stage.outputs[0]].name),
+                             Arena::kHost, row_bytes, Crosses::kTurn);
+  each_chunk(whole(piece), in_.settings.chunk_elements,
+             [&](std::int64_t first, std::int64_t count) {
+               const int slot = tier == Tier::kHost ? -1 : b_.next_slot();
+               const Operand at = gradient_home(piece, first, count, slot);
+               if (tied && tier == Tier::kNvme) {
+                 Op read = make(OpKind::kRead, Lane::kRead, piece, first, count);
+                 read.operands.push_back(as(at, Role::kTo, true));
+                 read.extents.push_back(b_.gradient_range(piece, first, count, true));
+                 b_.add(std::move(read));
+               } else if (tied && tier == Tier::kDevice) {
+                 Op copy = make(OpKind::kCopyOut, Lane::kD2H, piece, first, count);
+                 add_copy(copy, device_gradient(b_, piece, first, count), at);
+                 b_.add(std::move(copy));
+               }
+               Op add = make(OpKind::kAddRows, Lane::kOptimizer, piece, first, count);
+               add.stage = facts_.lookup_stage[piece];
+               add.zero_first = !tied;
+               add.operands.push_back(as(at, Role::kGradient, true));
+               add.operands.push_back({Role::kRowGradients, 0, rows, 0, row_bytes, false});
+               b_.add(std::move(add));
+               norm(piece, first, count, at);
+               spill(piece, first, count, at, true);
+               if (tier == Tier::kDevice) {
+                 Op copy = make(OpKind::kCopyIn, Lane::kH2D, piece, first, count);
+                 add_copy(copy, at, as(device_gradient(b_, piece, first, count), Role::kTo, true));
+                 b_.add(std::move(copy));
+               }
+             });
 }
 
 }  // namespace zinf::plan

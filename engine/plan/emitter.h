@@ -1,6 +1,7 @@
 // Private to the compiler: emits the ops of one segment after the other.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -33,6 +34,18 @@ class Emitter {
     std::int64_t count = 0;
   };
   Part whole(int piece) const { return {0, model_.pieces[piece].elements}; }
+  // each(first, count) for the part's chunks in order. Where only sizes are asked for, of many
+  // chunks the first two and the last two: those between use the same buffers in the same order (at
+  // most two take turns), so that no life begins or ends with them.
+  template <typename Each>
+  void each_chunk(Part part, std::int64_t chunk, Each each) const {
+    const std::int64_t chunks = (part.count + chunk - 1) / chunk;
+    for (std::int64_t i = 0; i < chunks; ++i) {
+      if (b_.sizes_only() && i == 2) i = std::max(i, chunks - 2);
+      const std::int64_t first = part.first + i * chunk;
+      each(first, std::min(chunk, part.first + part.count - first));
+    }
+  }
   void fetch_weights(int piece, Part part, int device_weights, bool after_update);
   void gather_piece(int piece);
   void gather(int piece, std::int64_t first, std::int64_t count, Operand weights);

@@ -74,6 +74,11 @@ std::string explain(const Plan& plan) {
                          static_cast<double>(forecast.bytes) / parameters);
     out += "\n";
   }
+  if (plan.unpinned_step_seconds)
+    out += fmt::format(
+        "Placement as set costs time: {:.3f} s a step, {:.3f} s with --set placement=auto in the "
+        "same memory\n",
+        plan.forecast.step_seconds, *plan.unpinned_step_seconds);
   if (plan.input.settings.slots == 1) {
     out +=
         "Commits: none before the end. checkpoint.slots: 1 keeps one copy of the state, in half "
@@ -81,7 +86,7 @@ std::string explain(const Plan& plan) {
   }
   const std::size_t shown = std::min<std::size_t>(plan.rejected.size(), 3);
   if (shown > 0) out += "Rejected\n";
-  for (std::size_t i = plan.rejected.size() - shown; i < plan.rejected.size(); ++i) {
+  for (std::size_t i = 0; i < shown; ++i) {
     out += fmt::format("  {}: {}\n", plan.rejected[i].what, plan.rejected[i].why);
   }
   return out;
@@ -146,6 +151,7 @@ std::string explain_json(const Plan& plan, int ranks) {
   json["state_bytes_per_rank"] = parameters * state_bytes / ranks;
   json["placement"] = describe(plan.input);
   json["checkpoint_slots"] = plan.input.settings.slots;
+  if (plan.unpinned_step_seconds) json["step_seconds_placement_auto"] = *plan.unpinned_step_seconds;
   json["notes"] = plan.notes;
   json["rejected"] = nlohmann::json::array();
   for (const Rejected& rejected : plan.rejected)

@@ -147,14 +147,6 @@ void play(const ProgramSet& set, Segment segment, const std::vector<double>& sec
   clock.decided = std::max(clock.decided, done);
 }
 
-struct Steady {
-  Segment forward, backward;
-};
-Steady steady(Cycle cycle) {
-  return cycle == Cycle::kEarly ? Steady{Segment::kRestForward, Segment::kBackwardEarly}
-                                : Steady{Segment::kUpdateForward, Segment::kBackward};
-}
-
 }  // namespace
 
 std::vector<double> op_seconds(const ProgramSet& set, const CompileInput& input,

@@ -4,9 +4,8 @@
 #include <array>
 #include <vector>
 
+#include "engine/plan/compile.h"
 #include "engine/plan/hardware.h"
-#include "engine/plan/placement.h"
-#include "engine/plan/program.h"
 
 namespace zinf::plan {
 
@@ -31,8 +30,6 @@ struct Forecast {
 // Predicted stand-alone seconds of every op of a segment.
 std::vector<double> op_seconds(const ProgramSet& set, const CompileInput& input,
                                const Hardware& hardware, Segment segment);
-// Which segments a steady step runs: with early updates or without.
-enum class Cycle { kPlain, kEarly };
 Forecast simulate(const ProgramSet& set, const CompileInput& input, const Hardware& hardware,
                   Cycle cycle = Cycle::kPlain);
 

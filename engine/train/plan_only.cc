@@ -103,53 +103,65 @@ int plan_only(const config::LoadResult& loaded, const PlanOnlyOptions& options) 
                                    optimizer_hyper(config));
   optim::Pool pool;
   const bool given_device = !options.gpu.empty() || options.device_memory;
-  plan::Hardware hardware;
-  StageProbe probe;
-  Bytes endurance = 0;
-  if (given_device) {
-    const auto gpu = plan::find_gpu(options.gpu.empty() ? "RTX4090" : options.gpu);
-    if (!gpu)
-      throw Error(ErrorKind::kUsage,
-                  str("--gpu: unknown class \"", options.gpu, "\"; known: ", plan::gpu_names()));
-    probe = estimate_stages(model.model.spec, shape);
-    probe_host(optimizer, pool, hardware);
-    hardware.flops_per_second = gpu->bf16_flops;
-    hardware.host_to_device = hardware.device_to_host = gpu->copy_per_second;
-    hardware.origin = "given";
-  } else {
-    model::set_compute_threads(usable_physical_cores());
-    const auto compute = make_torch_compute(model.model);
-    probe = probe_stages(model.model.spec, *compute, shape,
-                         budgets(here, host_base_now(model.model.spec.compute_type)).device);
-    hardware = measure_hardware(here, optimizer, pool);
-  }
-  plan::Budgets budget = budgets(here, host_base_now(model.model.spec.compute_type));
-  if (given_device) {
-    const auto gpu = plan::find_gpu(options.gpu);
-    budget.device_in_host = false;
-    budget.device =
-        options.device_memory.value_or(gpu ? gpu->memory - gpu->memory / 16 : budget.device);
-  }
-  if (options.host_memory) {
-    budget.host = *options.host_memory;
-    if (!given_device && !config.memory.device) budget.device = budget.host / 4;
-  }
-  if (!options.nvme.empty()) {
-    const GivenDrive drive = parse_drive(options.nvme);
-    budget.nvme = drive.size;
-    hardware.nvme_read = drive.read;
-    hardware.nvme_write = drive.write;
-    hardware.nvme_mixed = (drive.read + drive.write) / 2;
-    endurance = drive.endurance;
-  }
-  plan::PlanRequest request = plan_request(config, model, batch, shape, probe, hardware, budget);
+  const auto gpu = plan::find_gpu(options.gpu.empty() ? "RTX4090" : options.gpu);
+  if (!gpu)
+    throw Error(ErrorKind::kUsage,
+                str("--gpu: unknown class \"", options.gpu, "\"; known: ", plan::gpu_names()));
+  std::optional<GivenDrive> drive;
+  if (!options.nvme.empty()) drive = parse_drive(options.nvme);
+  const auto budget_now = [&] {
+    plan::Budgets budget = budgets(here, host_base_now(model.model.spec.compute_type));
+    if (given_device) {
+      budget.device_in_host = budget.device_follows_host = false;
+      budget.device_option = "--device-memory ";
+      const Bytes of_class = gpu->memory - gpu->memory / 16;
+      budget.device = options.device_memory.value_or(of_class);
+    }
+    if (options.host_memory) {
+      budget.host = *options.host_memory;
+      budget.host_option = "--host-memory ";
+      if (budget.device_follows_host) budget.device = budget.host / 4;
+    }
+    if (drive) {
+      budget.nvme = drive->size;
+      budget.nvme_limit = plan::Budgets::NvmeLimit::kGiven;
+    }
+    return budget;
+  };
+  const auto plan_now = [&] {
+    plan::Hardware hardware;
+    StageProbe probe;
+    if (given_device) {
+      probe = estimate_stages(model.model.spec, shape);
+      probe_host(optimizer, pool, hardware);
+      hardware.flops_per_second = gpu->bf16_flops;
+      hardware.host_to_device = hardware.device_to_host = gpu->copy_per_second;
+      hardware.origin = "given";
+    } else {
+      model::set_compute_threads(usable_physical_cores());
+      const plan::Budgets budget = budget_now();
+      // The budgets are the run's: measuring may take what this machine has.
+      refuse_too_large(config, model, batch, shape, budget,
+                       std::max(budget.host, usable_memory() + resident_bytes()));
+      const auto compute = make_torch_compute(model.model);
+      probe = probe_stages(model.model.spec, *compute, shape, budget.device);
+      hardware = measure_hardware(here, optimizer, pool);
+    }
+    if (drive) {
+      hardware.nvme_read = drive->read;
+      hardware.nvme_write = drive->write;
+      hardware.nvme_mixed = (drive->read + drive->write) / 2;
+    }
+    return make_plan(plan_request(config, model, batch, shape, probe, hardware, budget_now()));
+  };
   const auto plan_or_refusal = [&] {
     try {
-      return make_plan(request);
+      return plan_now();
     } catch (const Error& error) {
       // Scripts read why; people are told by the command line.
       if (options.json && error.kind() == ErrorKind::kDoesNotFit)
-        std::cout << plan::refusal_json(request.model, budget, error.what(), options.ranks);
+        std::cout << plan::refusal_json(model.model.spec, budget_now(), error.what(),
+                                        options.ranks);
       throw;
     }
   };
@@ -158,7 +170,7 @@ int plan_only(const config::LoadResult& loaded, const PlanOnlyOptions& options) 
     std::cout << plan::explain_json(plan, options.ranks);
   } else {
     std::cout << plan::explain(plan);
-    print_wear(config, plan, endurance);
+    print_wear(config, plan, drive ? drive->endurance : 0);
     print_textbook(static_cast<double>(plan.model->parameters()), options.ranks);
   }
   return 0;

@@ -29,6 +29,10 @@ constexpr Bytes kHostAllowance = 48 * kMiB;
 // oneDNN's 16-bit products take scratchpads from the heap and keep what they have compiled: 27 MiB
 // beyond the allowance were measured with SmolLM2-135M.
 constexpr Bytes kHalfAllowance = 48 * kMiB;
+// What is resident of the same program differs by tens of KiB from start to start.
+constexpr Bytes kBaseVaries = 256 * kKiB;
+// What libraries keep once they have computed something: less than this was seen.
+constexpr Bytes kFirstCalls = 24 * kMiB;
 constexpr Bytes kProbeBytes = 96 * kMiB;
 
 optim::Algorithm algorithm(const config::OptimizerConfig& optimizer) {
@@ -206,37 +210,46 @@ bool would_fit(const config::RunConfig& config, const ModelInput& model, const B
                std::int64_t length) {
   const plan::ShapeClass shape{static_cast<int>(batch.micro), static_cast<int>(length)};
   const StageProbe probe = estimate_stages(model.model.spec, shape);
-  try {
-    make_plan(plan_request(config, model, batch, shape, probe, plan::Hardware{},
+  return fits(plan_request(config, model, batch, shape, probe, plan::Hardware{},
                            budgets(config, host_base_now(model.model.spec.compute_type))));
-    return true;
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kDoesNotFit) throw;
-    return false;
-  }
 }
 
 }  // namespace
 
 void refuse_too_large(const config::RunConfig& config, const ModelInput& model,
                       const BatchShape& batch, const plan::ShapeClass& shape,
-                      const plan::Budgets& budgets) {
-  const auto plan_with = [&](const StageProbe& probe) {
-    make_plan(plan_request(config, model, batch, shape, probe, plan::Hardware{}, budgets));
+                      const plan::Budgets& budgets, Bytes memory) {
+  const auto request = [&](const StageProbe& probe, const plan::Budgets& given) {
+    return plan_request(config, model, batch, shape, probe, plan::Hardware{}, given);
   };
   StageProbe none;
   none.workspace.resize(model.model.spec.stages.size());
-  try {
-    plan_with(none);
-  } catch (const Error& error) {
-    // With workspace the numbers are those that a change must reach.
-    if (error.kind() == ErrorKind::kDoesNotFit) plan_with(estimate_stages(model.model.spec, shape));
-    throw;
-  }
+  if (fits(request(none, budgets))) return;
+  // Measured numbers are those that a change must reach.
+  const Bytes to_measure = kFirstCalls + probe_bytes(model.model.spec, shape, budgets.device);
+  if (budgets.host_base + to_measure <= memory) return;
+  log::info("there is too little memory to measure a layer: what a change must reach is estimated");
+  plan::Budgets estimated = budgets;
+  estimated.host_base += kFirstCalls;
+  make_plan(request(estimate_stages(model.model.spec, shape), estimated));
 }
 
-BatchShape batch_shape(const config::RunConfig& config, const ModelInput& model,
-                       std::int64_t length) {
+namespace {
+
+// A program names every call: what takes minutes to plan is a mistyped number.
+void refuse_too_many(const BatchShape& shape, const ModelInput& model) {
+  constexpr std::int64_t kMostCalls = 1 << 16;
+  const std::int64_t most = kMostCalls / std::ssize(model.model.spec.stages);
+  if (shape.accumulation <= most) return;
+  throw Error(
+      ErrorKind::kUsage,
+      str("gradient_accumulation_steps: expected at most ", most, " micro-batches a step for ",
+          std::ssize(model.model.spec.stages), " stages, found ", shape.accumulation),
+      "raise train_micro_batch_size_per_gpu, or lower train_batch_size");
+}
+
+BatchShape choose_batch(const config::RunConfig& config, const ModelInput& model,
+                        std::int64_t length) {
   constexpr std::int64_t kMostRows = 64;
   const config::Batch batch = resolve_batch(config, 1);
   if (batch.micro) return {*batch.micro, *batch.accumulation};
@@ -244,6 +257,7 @@ BatchShape batch_shape(const config::RunConfig& config, const ModelInput& model,
     if (!batch.allows(rows)) continue;
     const config::Batch tried = with_micro(batch, rows);
     const BatchShape shape{*tried.micro, *tried.accumulation};
+    refuse_too_many(shape, model);
     if (!would_fit(config, model, shape, length)) continue;
     log::info(str("train_micro_batch_size_per_gpu: auto -> ", rows,
                   ", the largest power of two that fits"));
@@ -251,6 +265,15 @@ BatchShape batch_shape(const config::RunConfig& config, const ModelInput& model,
   }
   const config::Batch one = with_micro(batch, 1);
   return {*one.micro, *one.accumulation};
+}
+
+}  // namespace
+
+BatchShape batch_shape(const config::RunConfig& config, const ModelInput& model,
+                       std::int64_t length) {
+  const BatchShape shape = choose_batch(config, model, length);
+  refuse_too_many(shape, model);
+  return shape;
 }
 
 Bytes host_base_now(model::DType compute) {
@@ -261,10 +284,12 @@ Bytes host_base_now(model::DType compute) {
 plan::Budgets budgets(const config::RunConfig& config, Bytes host_base) {
   plan::Budgets result;
   result.host_base = host_base;
+  result.host_base_varies = kBaseVaries;
   const Bytes available = usable_memory() + resident_bytes();
   result.host = config.memory.host.value_or(
       available - std::min(available, std::max<Bytes>(2 * kGiB, available / 10)));
   result.device = config.memory.device.value_or(result.host / 4);
+  result.device_follows_host = !config.memory.device;
   // Folders of one file system share its space.
   struct Space {
     Bytes free = 0;
@@ -286,6 +311,8 @@ plan::Budgets budgets(const config::RunConfig& config, Bytes host_base) {
   for (const auto& [id, space] : spaces) {
     result.nvme +=
         space.bounded ? std::min(space.capacities, space.free) : space.free - space.free / 10;
+    if (space.bounded && space.capacities < space.free)
+      result.nvme_limit = plan::Budgets::NvmeLimit::kCapacity;
   }
   return result;
 }
@@ -443,6 +470,7 @@ plan::PlanRequest plan_request(const config::RunConfig& config, const ModelInput
   request.pins = pins(config);
   request.overlap = config.step.overlap;
   request.slots = static_cast<int>(config.checkpoint.slots);
+  request.may_drop_slot = config.checkpoint.keep == 1;
   request.clips = config.gradient_clipping > 0;
   request.pin = pins_memory(config);
   request.early_updates = early_updates(config.step.speculate);

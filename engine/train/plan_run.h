@@ -54,11 +54,11 @@ std::int64_t row_length(const config::RunConfig& config, const ModelInput& model
 BatchShape batch_shape(const config::RunConfig& config, const ModelInput& model,
                        std::int64_t length);
 
-// Error(kDoesNotFit) for what no measured workspace can make fit. For before the measuring, which
-// takes memory for a stage.
+// Error(kDoesNotFit), by estimates, for what no measured workspace can make fit, where measuring
+// would take more than `memory`: it holds a stage. Else the plan refuses, by what was measured.
 void refuse_too_large(const config::RunConfig& config, const ModelInput& model,
                       const BatchShape& batch, const plan::ShapeClass& shape,
-                      const plan::Budgets& budgets);
+                      const plan::Budgets& budgets, Bytes memory);
 
 // Budgets of this machine, or as the config sets them. Error(kUsage) when a drive's folder can't be
 // used.

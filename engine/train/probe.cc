@@ -334,6 +334,32 @@ StageProbe probe_stages(const model::ModelSpec& model, model::Compute& compute,
   return probe;
 }
 
+Bytes probe_bytes(const model::ModelSpec& model, const plan::ShapeClass& shape, Bytes device) {
+  const Bytes element = size_of(model.compute_type);
+  Bytes most = 0;
+  for (const model::StageSpec& stage : model.stages) {
+    if (stage.kind == model::StageKind::kLookup) continue;
+    Bytes bytes = std::max({stage.forward_workspace.bytes(shape.rows, shape.length),
+                            stage.backward_workspace.bytes(shape.rows, shape.length),
+                            stage.slice_forward_workspace.bytes(shape.rows, shape.length),
+                            stage.slice_backward_workspace.bytes(shape.rows, shape.length)});
+    bytes += stage.kept.bytes(shape.rows, shape.length);
+    const std::int64_t slice_rows = rows_of_slice(model, stage, device);
+    for (std::size_t i = 0; i < stage.pieces.size(); ++i) {
+      const model::PieceSpec& piece = model.pieces[stage.pieces[i]];
+      const bool slice = slice_rows > 0 && static_cast<int>(i) == stage.table;
+      bytes += static_cast<Bytes>(slice ? slice_rows * piece.tensors[0].shape[1] : piece.elements) *
+               (element + (piece.trainable ? sizeof(float) : 0));
+    }
+    for (const std::vector<int>* activations : {&stage.inputs, &stage.outputs}) {
+      for (const int a : *activations)  // with its gradient
+        bytes += 2 * element * static_cast<Bytes>(shape.positions() * model.activations[a].width);
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 StageProbe estimate_stages(const model::ModelSpec& model, const plan::ShapeClass& shape) {
   StageProbe probe;
   for (const model::StageSpec& stage : model.stages) {

@@ -26,6 +26,9 @@ struct StageProbe {
 StageProbe probe_stages(const model::ModelSpec& model, model::Compute& compute,
                         const plan::ShapeClass& shape, Bytes device = ~Bytes{0});
 
+// About what probe_stages() holds at most, by the family's estimates of workspace.
+Bytes probe_bytes(const model::ModelSpec& model, const plan::ShapeClass& shape, Bytes device);
+
 // Names a stage's operands, shape and type: stages of the same name cost the same.
 std::string stage_signature(const model::ModelSpec& model, std::size_t stage,
                             const plan::ShapeClass& shape);

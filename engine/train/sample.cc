@@ -1,22 +1,16 @@
 #include "engine/train/sample.h"
 
-#include <iostream>
-
 #include "engine/base/log.h"
 #include "engine/base/str.h"
 #include "engine/data/tokenizer_tool.h"
 
 namespace zinf::train {
 
-namespace {
-
 data::PrepareTool tool_for(const config::RunConfig& config) {
   data::PrepareTool tool = data::find_prepare_tool();
   tool.patience = config.train.stall_timeout;
   return tool;
 }
-
-}  // namespace
 
 Sampler::Sampler(const config::RunConfig& config, const ModelInput& model,
                  const plan::ShapeClass& shape) {
@@ -50,15 +44,6 @@ void Sampler::print(step::Trainer& trainer, const std::string& when) const {
     ids.push_back(trainer.next_token(batch));
   }
   log::info(str("sample ", when, ": ", data::decode_ids(tool_, model_folder_, ids)));
-}
-
-void show_first_sample(const config::RunConfig& config, const ModelInput& model,
-                       const data::Loader& loader) {
-  if (model.model.spec.vocabulary == 0) return;
-  const data::StepBatch batch = loader.step_batch(0);
-  std::cout << "\nFirst sample:\n"
-            << data::show_sample(tool_for(config), model.folder_path(), batch.micro_batches.front(),
-                                 0);
 }
 
 }  // namespace zinf::train

@@ -1,5 +1,4 @@
-// What the model says: a prompt continued by a few tokens, and one training sample shown with its
-// mask.
+// What the model says: a prompt continued by a few tokens.
 #pragma once
 
 #include <string>
@@ -29,8 +28,7 @@ class Sampler {
   std::size_t longest_ = 0;
 };
 
-// For --dry-run, to stdout.
-void show_first_sample(const config::RunConfig& config, const ModelInput& model,
-                       const data::Loader& loader);
+// The tokenizer, for texts that people read.
+data::PrepareTool tool_for(const config::RunConfig& config);
 
 }  // namespace zinf::train

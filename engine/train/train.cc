@@ -23,6 +23,7 @@
 #include "engine/plan/explain.h"
 #include "engine/step/activity.h"
 #include "engine/train/commit.h"
+#include "engine/train/dry_run.h"
 #include "engine/train/finish.h"
 #include "engine/train/kept_runs.h"
 #include "engine/train/plan_run.h"
@@ -91,7 +92,7 @@ class TrainingRun {
     const data::ShapeClass largest = data_.train->shape_classes().front();
     shape_ = {largest.rows, largest.length};
     const plan::Budgets budget = budgets(config_, host_base_now(model_.model.spec.compute_type));
-    refuse_too_large(config_, model_, batch_, shape_, budget);
+    refuse_too_large(config_, model_, batch_, shape_, budget, budget.host);
     const StageProbe probe = probe_stages(model_.model.spec, *compute_, shape_, budget.device);
     if (model_.compute_type() == model::DType::kFloat16)
       loss_scaler_ = make_loss_scaler(config_, resume_ ? resume_->loss_scale : std::nullopt);
@@ -102,13 +103,17 @@ class TrainingRun {
   }
 
   void show_plan() const {
-    const bool json = options_.dry_run && options_.json;
-    if (options_.dry_run && !json) show_settings(config_);
-    if (options_.dry_run || log::shows(log::Level::kInfo)) {
-      (options_.dry_run ? std::cout : std::cerr)
-          << (json ? plan::explain_json(plan_) : plan::explain(plan_));
+    if (options_.dry_run) {
+      show_dry_run(config_, model_, *data_.train, plan_, options_.json);
+    } else if (log::shows(log::Level::kInfo)) {
+      std::cerr << plan::explain(plan_);
     }
-    if (options_.dry_run && !json) show_first_sample(config_, model_, *data_.train);
+  }
+
+  // For scripts that ask whether a run fits; people read the error.
+  void show_refusal(const Error& error) const {
+    if (options_.dry_run && options_.json && data_.train && error.kind() == ErrorKind::kDoesNotFit)
+      show_dry_refusal(config_, model_, *data_.train, error.what());
   }
 
   // Everything is allocated here.
@@ -481,6 +486,7 @@ int train(const config::LoadResult& loaded, const TrainOptions& options) {
     if (stop_requested() == 0) run.run();
     return run.left_early() ? run.leave_early() : run.leave();
   } catch (const Error& error) {
+    run.show_refusal(error);
     run.note_failure(error.what(), error.exit_code());
     throw;
   } catch (const std::exception& error) {

@@ -87,6 +87,83 @@ class PlanTest(unittest.TestCase):
         self.assertIn("the smallest change that fits", refused["reason"])
         self.assertEqual(refused["budget_bytes"]["device"], 1 << 20)
 
+    def refused_changes(self, config, *arguments):
+        """Of a run that does not fit: the arguments that each change named stands for."""
+        code, _, err = z.run("plan", config, *arguments)
+        self.assertEqual(code, 3, err)
+        self.assertRegex(err, r"needs .* \(\d+ bytes\), given ")
+        return err, [change.split() for change in re.search(r"the smallest change that fits: (.*)", err)[1].split(" or ")]
+
+    def test_every_change_named_fits_when_typed(self):
+        """As it stands; a MiB less of the device's is too little. (The host's base moves a little from run to run.)"""
+        mlp = self.workspace.config("mlp", **z.mlp_sections(self.workspace, width=512))
+        folder = z.llama_folder(self.workspace, hidden_size=128, intermediate_size=320)
+        llama = self.workspace.config("llama", **z.llama_sections(self.workspace, folder=folder))
+        cases = [(mlp, "memory.device=1MiB"), (mlp, "memory.host=100MiB"), (mlp, "memory.device=2MiB", "memory.host=90MiB"),
+                 (mlp, "memory.device=20MiB", "placement.gradients=device"), (mlp, "memory.device=17MiB", "placement={weights: device}"),
+                 (mlp, "memory.nvme=[]", "memory.host=240MiB"), (llama, "memory.device=1MiB", "memory.host=80MiB"),
+                 (llama, "memory.nvme=[]", "memory.device=1MiB")]
+        kinds = set()
+        for config, *settings in cases:
+            given = [argument for setting in settings for argument in ("--set", setting)]
+            _, changes = self.refused_changes(config, *given)
+            for change in changes:
+                if change[0] != "--set":
+                    continue
+                with self.subTest(settings=settings, change=change):
+                    kinds.add(change[1].split("=")[0])
+                    code, _, err = z.run("plan", config, *given, *change)
+                    self.assertEqual(code, 0, err)
+                    device = re.fullmatch(r"memory\.device=(\d+)MiB", change[1])
+                    if device:
+                        less = [change[0], f"memory.device={int(device[1]) - 1}MiB", *change[2:]]
+                        self.assertEqual(z.run("plan", config, *given, *less)[0], 3, less)
+        self.assertLessEqual({"memory.device", "memory.host", "placement.gradients", "placement"}, kinds)
+
+    def test_a_change_names_the_option_that_was_given(self):
+        config = self.seven_billion()
+        _, changes = self.refused_changes(config, "--device-memory", "256MiB", "--host-memory", "64GiB", "--nvme", "2TB,6,5")
+        self.assertEqual(changes[0][0], "--device-memory")
+        code, _, err = z.run("plan", config, *changes[0], "--host-memory", "64GiB", "--nvme", "2TB,6,5")
+        self.assertEqual(code, 0, err)
+
+    def test_what_a_needless_placement_costs_is_told(self):
+        config = self.workspace.config("small", **z.mlp_sections(self.workspace, width=512))
+        code, out, err = z.run("plan", config, "--set", "placement={weights: nvme, optimizer: nvme}")
+        self.assertEqual(code, 0, err)
+        found = re.search(r"Placement as set costs time: ([\d.]+) s a step, ([\d.]+) s with --set placement=auto", out)
+        self.assertIsNotNone(found, out)
+        self.assertGreater(float(found[1]), float(found[2]))
+        self.assertNotIn("costs time", z.run("plan", config)[1])
+
+    def test_a_dry_run_as_json(self):
+        """The plan with one sample and its mask; where nothing fits, why and what would, with the same sample."""
+        folder = z.llama_folder(self.workspace, hidden_size=128, intermediate_size=320)
+        config = self.workspace.config("dry", **z.llama_sections(self.workspace, folder=folder))
+        command = ("train", config, "--run-dir", self.workspace.path / "dry", "--dry-run", "--json")
+        code, out, err = z.run(*command)
+        self.assertEqual(code, 0, err)
+        plan = json.loads(out)
+        self.assertTrue(plan["fits"])
+        self.assertEqual(len(plan["sample"]["ids"]), len(plan["sample"]["learn"]))
+        self.assertEqual(plan["sample"]["learn"][:2], [False, True])
+        self.assertIn("learn", plan["sample"]["text"])
+        code, out, err = z.run(*command, "--set", "memory.device=1MiB")
+        self.assertEqual(code, 3, err)
+        refused = json.loads(out)
+        self.assertFalse(refused["fits"])
+        self.assertIn("the smallest change that fits: --set memory.device=", refused["reason"])
+        self.assertEqual(refused["sample"], plan["sample"])
+        config = self.workspace.config("rows", **z.mlp_sections(self.workspace))
+        code, out, err = z.run("train", config, "--run-dir", self.workspace.path / "rows", "--dry-run", "--json")
+        self.assertEqual(code, 0, err)
+        sample = json.loads(out)["sample"]
+        self.assertIsInstance(sample["label"], float)
+        self.assertGreater(len(sample["features"]), 0)
+        code, out, err = z.run("train", config, "--run-dir", self.workspace.path / "rows", "--dry-run")
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r"First sample:\nfeatures( -?[\d.e-]+)+.*\nlearn    -?[\d.e-]+\n")
+
     def test_the_command_of_the_guide(self):
         """docs/will_it_fit.md: units as the datasheets write them; the drive of the config need not be here."""
         config = self.seven_billion(memory={"nvme": [{"path": "/nothing/here"}]})
@@ -115,6 +192,9 @@ class PlanTest(unittest.TestCase):
         self.assertIn("--host-memory: expected a size", err)
         code, _, err = z.run("plan", config, "--ranks", "0")
         self.assertEqual(code, 2)
+        code, _, err = z.run("plan", config, "--set", "gradient_accumulation_steps=1000000000")
+        self.assertEqual(code, 2)
+        self.assertRegex(err, r"gradient_accumulation_steps: expected at most \d+ micro-batches a step for \d+ stages, found 1000000000")
 
 
 if __name__ == "__main__":

@@ -167,5 +167,49 @@ TEST(Programs, PeaksAreAccountedForByClass) {
   }
 }
 
+// What candidates are judged by is the program that runs, without what the judging can do without.
+TEST(Programs, CandidatesAreJudgedByTheProgramsThatRun) {
+  int left_out = 0;
+  for (int seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Draw draw(static_cast<std::uint64_t>(seed));
+    const RandomInput drawn = testing::draw_input(draw);
+    const plan::ProgramSet whole = compile(drawn.input);
+    Bytes nvme = 0;
+    for (const plan::Extent& extent : whole.extents)
+      nvme += round_up(extent.bytes, plan::kPage) * static_cast<Bytes>(extent.slots);
+    const plan::Sizes sized = sizes(drawn.input);
+    ASSERT_EQ(sized.device, whole.peak[0]);
+    ASSERT_EQ(sized.host, whole.peak[1]);
+    ASSERT_EQ(sized.nvme, nvme);
+    for (const plan::Cycle cycle : {plan::Cycle::kPlain, plan::Cycle::kEarly}) {
+      if (cycle == plan::Cycle::kEarly && drawn.input.settings.early_updates == 0) continue;
+      const plan::ProgramSet part = compile_cycle(drawn.input, cycle);
+      for (std::size_t i = 0; i < whole.buffers.size(); ++i)
+        ASSERT_EQ(part.buffers[i].offset, whole.buffers[i].offset);
+      for (int segment = 0; segment < plan::kSegments; ++segment) {
+        const std::vector<plan::Op>&ops = part.programs[segment].ops,
+              &all = whole.programs[segment].ops;
+        if (ops.empty()) {
+          left_out += !all.empty();
+          continue;
+        }
+        ASSERT_EQ(ops.size(), all.size());
+        for (std::size_t op = 0; op < ops.size(); ++op) ASSERT_EQ(ops[op].after, all[op].after);
+      }
+      const auto run = steady(cycle);
+      const auto& links = part.links[static_cast<int>(run.backward)][static_cast<int>(run.forward)];
+      const auto& expected =
+          whole.links[static_cast<int>(run.backward)][static_cast<int>(run.forward)];
+      ASSERT_EQ(links.size(), expected.size());
+      for (std::size_t i = 0; i < links.size(); ++i) {
+        ASSERT_EQ(links[i].op, expected[i].op);
+        ASSERT_EQ(links[i].previous_op, expected[i].previous_op);
+      }
+    }
+  }
+  EXPECT_GE(left_out, 600);  // at least draining and evaluation
+}
+
 }  // namespace
 }  // namespace zinf
