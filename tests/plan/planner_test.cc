@@ -119,7 +119,7 @@ TEST(Planner, GradientsSpillWhenTheHostFallsJustBelow) {
     EXPECT_NE(plan.notes[0].find("spill to NVMe"), std::string::npos);
     EXPECT_NE(explain(plan).find(plan.notes[0]), std::string::npos);
     // Less and less, down to the least that is refused with all gradients on NVMe.
-    for (Bytes host = pinned->host; host > 101 * kMiB; host -= 256 * kKiB) {
+    for (Bytes host = pinned->host; host > 101 * kMiB; host -= kMiB) {
       request.budgets.host = host;
       const auto refused = refusal(request);
       if (!refused) continue;
