@@ -65,7 +65,7 @@ void Executor::submit(Segment segment, const SegmentArgs& args) {
     reap_locked();
     return failure_ != nullptr || running_.size() < 2 || running_[running_.size() - 2]->left == 0;
   });
-  throw_if_failed_locked();
+  throw_if_failed(lock);
   const Program& program = programs_.program(segment);
   auto running = std::make_unique<Running>();
   running->program = &program;
@@ -86,7 +86,7 @@ void Executor::submit(Segment segment, const SegmentArgs& args) {
         programs_.links[static_cast<int>(before.program->segment)][static_cast<int>(segment)];
     if (links.empty()) {
       progress_.wait(lock, [this] { return failure_ != nullptr || running_.back()->left == 0; });
-      throw_if_failed_locked();
+      throw_if_failed(lock);
     }
     for (const plan::Link& link : links) {
       if (before.done[static_cast<std::size_t>(link.previous_op)]) continue;
@@ -390,29 +390,37 @@ void Executor::reap_locked() {
   while (running_.size() > 1 && running_.front()->left == 0) running_.pop_front();
 }
 
-void Executor::throw_if_failed_locked() {
-  if (failure_) std::rethrow_exception(failure_);
+// Whoever is thrown the error may let go of the batch that ops in flight still read.
+void Executor::throw_if_failed(std::unique_lock<std::mutex>& lock) {
+  if (!failure_) return;
+  progress_.wait(lock, [this] { return in_flight_ == 0; });
+  std::rethrow_exception(failure_);
+}
+
+void Executor::abandon() {
+  std::unique_lock lock(mutex_);
+  if (!failure_)
+    failure_ = std::make_exception_ptr(Error(ErrorKind::kFailed, "the programs were abandoned"));
+  progress_.wait(lock, [this] { return in_flight_ == 0; });
 }
 
 void Executor::wait_all() {
   std::unique_lock lock(mutex_);
   progress_.wait(lock, [this] {
-    if (failure_) return in_flight_ == 0;
-    return std::all_of(running_.begin(), running_.end(),
-                       [](const auto& running) { return running->left == 0; });
+    return failure_ || std::all_of(running_.begin(), running_.end(),
+                                   [](const auto& running) { return running->left == 0; });
   });
-  throw_if_failed_locked();
+  throw_if_failed(lock);
   reap_locked();
 }
 
 void Executor::wait_decision() {
   std::unique_lock lock(mutex_);
   progress_.wait(lock, [this] {
-    if (failure_) return in_flight_ == 0;
-    return std::all_of(running_.begin(), running_.end(),
-                       [](const auto& running) { return running->left_deciding == 0; });
+    return failure_ || std::all_of(running_.begin(), running_.end(),
+                                   [](const auto& running) { return running->left_deciding == 0; });
   });
-  throw_if_failed_locked();
+  throw_if_failed(lock);
 }
 
 std::vector<LaneTotals> Executor::take_totals() {

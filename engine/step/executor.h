@@ -63,13 +63,17 @@ class Executor {
   ~Executor();  // waits for what is in flight
 
   // Queues a segment. It must follow the one submitted before in canonical state. Waits only when
-  // two earlier segments are still running. args.batch and args.row_batch must outlive the segment.
+  // two earlier segments are still running. args.batch and args.row_batch must outlive the segment,
+  // or the call that throws, after which no op is in flight.
   void submit(Segment segment, const SegmentArgs& args);
   // Returns when every op of all submitted segments (wait_all), or every op that the border's
   // decision needs (wait_decision: compute, norms, sums of rows) is done. Rethrows the first error
   // of any op; after an error nothing more is issued.
   void wait_all();
   void wait_decision();
+  // Issues nothing more and returns when nothing is in flight: for who has to let go of a batch
+  // without having waited for its segments. Only the destructor may follow.
+  void abandon();
 
   const plan::ProgramSet& programs() const { return programs_; }
   gpu::Device& device() { return tiers_.device(); }
@@ -130,7 +134,7 @@ class Executor {
   bool absent(const Ref& ref) const;
   void successors_of(const plan::Program& program);
   void reap_locked();
-  void throw_if_failed_locked();
+  void throw_if_failed(std::unique_lock<std::mutex>& lock);
 
   const plan::ProgramSet& programs_;
   swap::Tiers& tiers_;

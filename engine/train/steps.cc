@@ -68,16 +68,17 @@ class Loop {
     double step_start = start;
     for (std::int64_t step = parts_.first_step + 1; step <= parts_.steps; ++step) {
       // The batch of the step before stays alive: its row gradients may still be summed.
-      auto batch = std::make_unique<data::StepBatch>(
+      last_batch_ = std::move(batch_);
+      batch_ = std::make_unique<data::StepBatch>(
           parts_.loader->step_batch(step - 1 - parts_.data_start));
       step::Trainer& trainer = parts_.session->trainer();
       const double loss_scale = parts_.loss_scaler != nullptr ? parts_.loss_scaler->scale() : 1;
       trainer.set_loss_scale(loss_scale);
-      trainer.forward(*batch);
+      trainer.forward(*batch_);
       // A skipped step moves neither the schedule nor the bias correction.
       const double lr = parts_.schedule.rate(trainer.version() + 1);
       const step::StepResult result = trainer.backward(lr);
-      batch_ = std::move(batch);
+      last_batch_.reset();
       if (parts_.loss_scaler != nullptr) close_fp16_step(step, result);
       parts_.note_step(step, result.finite ? std::optional(result.loss) : std::nullopt);
       if (result.finite) {
@@ -135,6 +136,7 @@ class Loop {
     }
     progress_.finish();
     parts_.session->trainer().drain();
+    over_ = true;
     for (const Lane lane : {Lane::kNvmeRead, Lane::kNvmeWrite}) {
       const std::string name(lane_name(lane));
       result_.profile_ratio[name] = slow_lanes_.profile_ratio(name);
@@ -385,13 +387,14 @@ class Loop {
   observe::Progress progress_;
   observe::SlowLaneDetector slow_lanes_;
   Holds holds_;
-  std::unique_ptr<data::StepBatch> batch_;
+  std::unique_ptr<data::StepBatch> batch_, last_batch_;
   LoopResult result_;
   static constexpr int kMostSkips = 10;  // in a row, before skipping becomes an error
   int skips_in_a_row_ = 0;
   std::int64_t redone_ = 0;
   bool steady_ = false;
   bool drained_ = false;
+  bool over_ = false;
   double last_commit_ = now_seconds();
 };
 

@@ -202,7 +202,7 @@ class FullDisks(field_case.RunCase):
         self.assertRegex(full, r"writing \d+ bytes at offset \d+ of .*\.zinf-area: No space left on device \(ENOSPC\)")
         needed, free = map(int, re.search(r"needed (\d+) bytes, free (\d+) bytes", full).groups())
         self.assertGreater(needed, free)
-        self.assertRegex(refused, r"NVMe needs [0-9.]+ MiB, given [0-9.]+ MiB")  # a new start sees it before step 1
+        self.assertRegex(refused, r"NVMe needs [0-9.]+ MiB \([0-9]+ bytes\), given [0-9.]+ MiB")  # a new start sees it before step 1
         self.assertIn("resumed after step 1 of 6", resumed)
         self.assertEqual(z.summary(folder)["state_hash"], whole)
 
