@@ -31,12 +31,20 @@ TEST(ExecutorFailure, IsThrownOnceNothingIsInFlight) {
   c.steps = 2;
   testing::FakeCompute compute(c.spec());
   const optim::Optimizer optimizer(c.drawn.format, testing::hyper_for(c.drawn.format));
+  const plan::ProgramSet programs = plan::compile(c.input());
+  int piece = -1;  // updated while the first stage computes
+  bool computes = false;
+  for (const plan::Op& op : programs.program(Segment::kUpdateForward).ops) {
+    computes |= op.lane == Lane::kCompute;
+    if (computes && piece < 0 && op.lane == Lane::kOptimizer) piece = op.piece;
+  }
   std::atomic<bool> computing{false}, failed{false}, asked{false};
   testing::OutOfCoreOptions options;
   options.folder = folder.path();
   options.executor.perturb = [&](const plan::Op& op, Segment segment) {
     if (segment != Segment::kUpdateForward) return;
-    if (op.lane == Lane::kOptimizer && computing) {
+    if (op.lane == Lane::kOptimizer && op.piece == piece) {
+      wait_for(computing);
       failed = true;
       throw Error(ErrorKind::kFailed, "the optimizer broke down");
     }
@@ -46,7 +54,7 @@ TEST(ExecutorFailure, IsThrownOnceNothingIsInFlight) {
     std::this_thread::sleep_for(200ms);
     computing = false;
   };
-  OutOfCore engine(c.input(), plan::compile(c.input()), compute, optimizer, options);
+  OutOfCore engine(c.input(), programs, compute, optimizer, options);
   store_initial(c, engine);
   const std::vector<data::StepBatch> batches = batches_of(c);
   engine.trainer().gradients(batches[0]);
