@@ -22,10 +22,14 @@ bool is_ours(const std::string& name) {
     return name.size() > tail.size() &&
            name.compare(name.size() - tail.size(), tail.size(), tail) == 0;
   };
-  return ends(".zinf-area") || (name.rfind("zinf-bench-", 0) == 0 && ends(".tmp"));
+  return ends(kAreaEnding) || (name.rfind("zinf-bench-", 0) == 0 && ends(".tmp"));
 }
 
 }  // namespace
+
+std::string area_file(const std::string& directory, const std::string& area) {
+  return fmt::format("{}/{}{}", directory, area, kAreaEnding);
+}
 
 bool area_in_use(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -55,7 +59,7 @@ std::vector<AreaInfo> list_areas(const std::string& directory) {
 void remove_area(const std::string& path) {
   if (!is_ours(std::filesystem::path(path).filename().string())) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("{} is no swap area by its name (*.zinf-area)", path));
+                fmt::format("{} is no swap area by its name (*{})", path, kAreaEnding));
   }
   if (area_in_use(path)) {
     throw Error(ErrorKind::kFailed, fmt::format("swap area {} is in use by another process", path),

@@ -1,4 +1,5 @@
-// What earlier runs left in a directory. Listing only reads; removing is asked for by the user.
+// Swap areas by their files: how one is named, and what earlier runs left in a directory. Listing
+// only reads; removing is asked for by the user.
 #pragma once
 
 #include <string>
@@ -7,6 +8,9 @@
 #include "engine/base/bytes.h"
 
 namespace zinf::nvme {
+
+constexpr const char* kAreaEnding = ".zinf-area";
+std::string area_file(const std::string& directory, const std::string& area);
 
 struct AreaInfo {
   std::string path;

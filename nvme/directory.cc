@@ -167,6 +167,11 @@ Bytes free_bytes(const std::string& path) {
   return static_cast<Bytes>(info.f_bavail) * info.f_frsize;
 }
 
+Bytes taken_bytes(const std::string& file) {
+  struct stat info {};
+  return ::lstat(file.c_str(), &info) == 0 ? static_cast<Bytes>(info.st_blocks) * 512 : 0;
+}
+
 std::uint64_t file_system_id(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 ? info.st_dev : 0;

@@ -24,6 +24,8 @@ void check_directory(const std::string& path);
 
 // Bytes that an unprivileged process could still write here.
 Bytes free_bytes(const std::string& path);
+// What a file takes of its file system; 0 where there is none.
+Bytes taken_bytes(const std::string& file);
 // Identifies the file system, for directories that share one.
 std::uint64_t file_system_id(const std::string& path);
 

@@ -1,7 +1,6 @@
 #include "nvme/drive_room.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <map>
@@ -17,11 +16,6 @@ namespace zinf::nvme {
 namespace {
 
 constexpr double kAsGood = 0.99;  // a share this close to what was wanted is nothing to speak of
-
-Bytes taken_by(const std::string& file) {
-  struct stat info {};
-  return ::lstat(file.c_str(), &info) == 0 ? static_cast<Bytes>(info.st_blocks) * 512 : 0;
-}
 
 double share_of(const std::vector<std::uint32_t>& counts, std::size_t drive) {
   return counts[drive] / static_cast<double>(std::accumulate(counts.begin(), counts.end(), 0u));
@@ -43,7 +37,7 @@ std::vector<std::uint32_t> stripe_counts_with_room(const StoreOptions& options,
   for (std::size_t i = 0; i < drives.size(); ++i) {
     const double part = drives[i].weight / on_file_system[file_system_id(drives[i].path)];
     Bytes free = static_cast<Bytes>(static_cast<double>(free_bytes(drives[i].path)) * part);
-    if (replace) free += taken_by(files[i]);
+    if (replace) free += taken_bytes(files[i]);
     // Half of what plans leave free: for rounding, and for what else is written there.
     free = drives[i].capacity > 0 ? std::min(free, drives[i].capacity) : free - free / 20;
     room.push_back(free - std::min(free, kAreaDataStart));

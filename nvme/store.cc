@@ -15,6 +15,7 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "nvme/area_header.h"
+#include "nvme/areas.h"
 #include "nvme/directory.h"
 #include "nvme/drive_room.h"
 #include "nvme/stripe_map.h"
@@ -130,7 +131,7 @@ void Store::Impl::start() {
     Drive drive;
     drive.options = given;
     drive.facts = probe_directory(given.path);
-    drive.file_path = fmt::format("{}/{}.zinf-area", given.path, options.area);
+    drive.file_path = area_file(given.path, options.area);
     alignment = std::max(alignment, drive.facts.alignment);
     weights.push_back(given.weight);
     drives.push_back(std::move(drive));

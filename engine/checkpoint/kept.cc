@@ -11,16 +11,11 @@
 #include "engine/base/str.h"
 #include "nvme/area_copy.h"
 #include "nvme/area_header.h"
+#include "nvme/areas.h"
 
 namespace zinf::checkpoint {
 
 namespace {
-
-constexpr const char* kEnding = ".zinf-area";
-
-std::string area_file(const std::string& drive, const std::string& area) {
-  return str(drive, "/", area, kEnding);
-}
 
 std::string partial(const std::string& area) { return area + "-partial"; }
 
@@ -53,8 +48,8 @@ KeptCheckpoints::Made KeptCheckpoints::make(const Manifest& live, const std::str
   remove({live.area, live.drives}, live.step);
   for (std::size_t drive = 0; drive < live.drives.size() && made.whole; ++drive) {
     nvme::AreaCopyRequest request;
-    request.from = area_file(live.drives[drive], live.area);
-    request.to = area_file(live.drives[drive], partial(kept.area));
+    request.from = nvme::area_file(live.drives[drive], live.area);
+    request.to = nvme::area_file(live.drives[drive], partial(kept.area));
     request.ranges.push_back({drive, 0, nvme::kAreaDataStart});  // the header
     Bytes wanted = nvme::kAreaDataStart;
     for (const nvme::FileRange& range : ranges) {
@@ -71,11 +66,12 @@ KeptCheckpoints::Made KeptCheckpoints::make(const Manifest& live, const std::str
   }
   if (!made.whole) {
     for (const std::string& drive : live.drives)
-      ::unlink(area_file(drive, partial(kept.area)).c_str());
+      ::unlink(nvme::area_file(drive, partial(kept.area)).c_str());
     return made;
   }
   for (const std::string& drive : live.drives)
-    nvme::rename_durably(area_file(drive, partial(kept.area)), area_file(drive, kept.area));
+    nvme::rename_durably(nvme::area_file(drive, partial(kept.area)),
+                         nvme::area_file(drive, kept.area));
   manifests_.publish(kept, pages, std::numeric_limits<int>::max());
   return made;
 }
@@ -97,7 +93,7 @@ std::vector<std::int64_t> KeptCheckpoints::prune(const RunAt& run, std::int64_t 
 void KeptCheckpoints::remove(const RunAt& run, std::int64_t step) const {
   manifests_.remove(step);
   for (const std::string& drive : run.drives)
-    ::unlink(area_file(drive, area_name(run.area, step)).c_str());
+    ::unlink(nvme::area_file(drive, area_name(run.area, step)).c_str());
 }
 
 void KeptCheckpoints::clean(const RunAt& run, bool all) const {
@@ -105,12 +101,14 @@ void KeptCheckpoints::clean(const RunAt& run, bool all) const {
     for (const std::int64_t step : steps()) remove(run, step);
   }
   std::set<std::string> known;
-  for (const std::int64_t step : steps()) known.insert(area_name(run.area, step) + kEnding);
+  for (const std::int64_t step : steps())
+    known.insert(area_name(run.area, step) + nvme::kAreaEnding);
   for (const std::string& drive : run.drives) {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(drive, ignored)) {
       const std::string name = entry.path().filename().string();
-      if (name.starts_with(run.area + "-kept-") && name.ends_with(kEnding) && !known.contains(name))
+      if (name.starts_with(run.area + "-kept-") && name.ends_with(nvme::kAreaEnding) &&
+          !known.contains(name))
         ::unlink(entry.path().c_str());
     }
   }

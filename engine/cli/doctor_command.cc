@@ -121,8 +121,8 @@ std::string whose(const AreaLine& area) {
   } catch (const Error&) {
     // A damaged folder names none.
   }
-  const bool in_use =
-      !used.empty() && (area.name == used + ".zinf-area" || area.name.starts_with(used + "-kept-"));
+  const bool in_use = !used.empty() && (area.name == used + nvme::kAreaEnding ||
+                                        area.name.starts_with(used + "-kept-"));
   return str(in_use ? ", of the run in " : ", of a run that is no longer in ", area.run_folder);
 }
 
@@ -194,7 +194,7 @@ int remove_one(const Options& options) {
   const std::string& directory = options.directories[0];
   std::string names;
   for (const AreaLine& area : areas_in(directory)) {
-    if (area.name == options.remove || area.name == options.remove + ".zinf-area") {
+    if (area.name == options.remove || area.name == options.remove + nvme::kAreaEnding) {
       nvme::remove_area(directory + "/" + area.name);
       log::info(str("removed ", area.name, " from ", directory, ": ", format_bytes(area.bytes),
                     " freed"));

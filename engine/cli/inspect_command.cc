@@ -1,5 +1,3 @@
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -20,6 +18,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/train/run_area.h"
 #include "engine/train/stored_run.h"
+#include "nvme/areas.h"
 #include "nvme/directory.h"
 
 namespace zinf::cli {
@@ -116,11 +115,8 @@ Bytes bytes_of(const checkpoint::Manifest& manifest, const std::string& piece) {
 // What a copy takes of the drives, whose files are sparse.
 Bytes allocated(const std::string& folder, const checkpoint::Manifest& manifest) {
   Bytes all = 0;
-  for (const std::string& drive : train::area_drives(folder, manifest.area, manifest.drives)) {
-    struct stat found {};
-    const std::string file = train::area_file(drive, manifest.area);
-    if (::stat(file.c_str(), &found) == 0) all += static_cast<Bytes>(found.st_blocks) * 512;
-  }
+  for (const std::string& drive : train::area_drives(folder, manifest.area, manifest.drives))
+    all += nvme::taken_bytes(nvme::area_file(drive, manifest.area));
   return all;
 }
 

@@ -1,7 +1,6 @@
 #include "engine/train/plan_run.h"
 
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include "engine/config/reference.h"
 #include "engine/train/hardware_file.h"
 #include "engine/train/run_area.h"
+#include "nvme/areas.h"
 #include "nvme/directory.h"
 #include "nvme/profile.h"
 
@@ -72,11 +72,6 @@ std::vector<nvme::NvmeProfile> tuned_profiles(const config::RunConfig& config) {
     profiles.push_back(*profile);
   }
   return profiles;
-}
-
-Bytes taken_bytes(const std::string& file) {
-  struct stat info {};
-  return ::stat(file.c_str(), &info) == 0 ? static_cast<Bytes>(info.st_blocks) * 512 : 0;
 }
 
 Bytes file_size_limit() {
@@ -300,11 +295,12 @@ plan::Budgets budgets(const config::RunConfig& config, Bytes host_base) {
   const std::string area = area_name(config.output_dir);
   for (const config::NvmeDrive& drive : config.memory.nvme) {
     nvme::check_directory(drive.path);
-    Space& space = spaces[nvme::file_system_id(drive.path)];
-    if (space.free == 0) space.free = nvme::free_bytes(drive.path);
+    const auto [entry, made] = spaces.try_emplace(nvme::file_system_id(drive.path));
+    Space& space = entry->second;
+    if (made) space.free = nvme::free_bytes(drive.path);
     // What this run's area takes already is this run's to use.
     for (const char* part : {"", "-scratch"})
-      space.free += taken_bytes(area_file(drive.path, area + part));
+      space.free += nvme::taken_bytes(nvme::area_file(drive.path, area + part));
     space.capacities += drive.capacity.value_or(0);
     space.bounded &= drive.capacity.has_value();
   }

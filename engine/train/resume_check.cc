@@ -12,6 +12,7 @@
 #include "engine/config/reference.h"
 #include "engine/train/read_slot.h"
 #include "engine/train/run_area.h"
+#include "nvme/areas.h"
 
 namespace zinf::train {
 
@@ -123,7 +124,7 @@ void check_possible(const checkpoint::Manifest& manifest, const checkpoint::Mani
   // The drives' folders may have other names now, as long as the area is there.
   std::error_code error;
   const bool there = std::all_of(now.drives.begin(), now.drives.end(), [&](const auto& drive) {
-    return std::filesystem::exists(area_file(drive, now.area), error);
+    return std::filesystem::exists(nvme::area_file(drive, now.area), error);
   });
   if ((manifest.drives != now.drives && !there) || manifest.area != now.area) {
     std::string before, after;

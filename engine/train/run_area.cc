@@ -100,7 +100,7 @@ bool is_owner(const RunArea& area, const nvme::AreaMark& mark) {
 std::optional<nvme::AreaMark> other_owner(const RunArea& area,
                                           const std::vector<std::string>& drives) {
   for (const std::string& drive : drives) {
-    const auto mark = nvme::read_area_mark(area_file(drive, area.name));
+    const auto mark = nvme::read_area_mark(nvme::area_file(drive, area.name));
     if (mark && !is_owner(area, *mark)) return mark;
   }
   return std::nullopt;
@@ -111,7 +111,7 @@ void refuse_other_owner(const RunArea& area, const std::vector<std::string>& dri
   if (!mark) return;
   throw Error(
       ErrorKind::kFailed,
-      str("swap area ", area_file(drives.front(), area.name), " belongs to another run, in ",
+      str("swap area ", nvme::area_file(drives.front(), area.name), " belongs to another run, in ",
           mark->note, ": two run folders never share an area"),
       "go on in that folder, put this run's own area back, or --fresh, which begins a run with an "
       "area of its own");
@@ -148,9 +148,9 @@ bool shared_with(const std::string& other, const RunArea& area,
   if (const auto newest = checkpoint::ManifestFolder(other).find().newest)
     their_drives = newest->drives;
   for (const std::string& theirs_at : their_drives) {
-    const auto id = file_id(area_file(theirs_at, area.name));
+    const auto id = file_id(nvme::area_file(theirs_at, area.name));
     for (const std::string& drive : drives) {
-      if (id && id == file_id(area_file(drive, area.name))) return true;
+      if (id && id == file_id(nvme::area_file(drive, area.name))) return true;
     }
   }
   return false;
@@ -161,7 +161,7 @@ std::vector<nvme::AreaOwner> owners_in(const std::vector<std::string>& drives,
                                        const std::string& area) {
   std::vector<nvme::AreaOwner> owners;
   for (const std::string& drive : drives) {
-    if (const auto mark = nvme::read_area_mark(area_file(drive, area)))
+    if (const auto mark = nvme::read_area_mark(nvme::area_file(drive, area)))
       owners.push_back(mark->owner);
   }
   if (owners.empty()) owners.push_back(nvme::make_area_id());
@@ -186,10 +186,6 @@ RunArea new_area(const std::string& run_folder, const std::vector<std::string>& 
 }
 
 }  // namespace
-
-std::string area_file(const std::string& drive, const std::string& area) {
-  return str(drive, "/", area, ".zinf-area");
-}
 
 std::string area_name(const std::string& run_folder) {
   const auto area = known_area(run_folder);
@@ -242,7 +238,7 @@ void keep_area(const std::string& run_folder, const RunArea& area) {
 void mark_area(const RunArea& area, const std::vector<std::string>& drives) {
   refuse_other_owner(area, drives);
   for (const std::string& drive : drives) {
-    const std::string file = area_file(drive, area.name);
+    const std::string file = nvme::area_file(drive, area.name);
     const auto mark = nvme::read_area_mark(file);
     if (!mark || mark->owner != area.owners.front())
       nvme::write_area_mark(file, {area.owners.front(), area.folder});
@@ -252,8 +248,8 @@ void mark_area(const RunArea& area, const std::vector<std::string>& drives) {
 std::vector<std::string> area_drives(const std::string& run_folder, const std::string& area,
                                      const std::vector<std::string>& drives) {
   std::error_code error;
-  const bool moved = drives.size() == 1 && !fs::exists(area_file(drives[0], area), error) &&
-                     fs::exists(area_file(run_folder, area), error);
+  const bool moved = drives.size() == 1 && !fs::exists(nvme::area_file(drives[0], area), error) &&
+                     fs::exists(nvme::area_file(run_folder, area), error);
   return moved ? std::vector<std::string>{run_folder} : drives;
 }
 

@@ -17,8 +17,6 @@ struct RunArea {
   bool operator==(const RunArea&) const = default;
 };
 
-std::string area_file(const std::string& drive, const std::string& area);
-
 // "" when the folder names none: as its file `area` says, else as its newest commit does.
 std::string area_name(const std::string& run_folder);
 

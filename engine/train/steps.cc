@@ -286,10 +286,11 @@ class Loop {
     record.seconds = seconds;
     record.tokens_per_second = static_cast<double>(batch_->tokens) / seconds;
     record.efficiency = parts_.plan->forecast.ideal_seconds / seconds;
+    const Bytes process = peak_resident_bytes();  // the host's budget is for all of it
     record.peak_bytes = {{"device", parts_.session->runner().peak_bytes(plan::Arena::kDevice)},
-                         {"host", peak_resident_bytes()},
+                         {"host", process},
                          {"nvme", parts_.session->tiers().nvme_bytes()},
-                         {"process", peak_resident_bytes()}};
+                         {"process", process}};
     const std::vector<step::LaneTotals> totals = parts_.session->executor().take_totals();
     record.bottleneck = busiest_lane(totals);
     for (int lane = 0; lane < plan::kLanes; ++lane) {

@@ -12,6 +12,7 @@
 #include "engine/train/commit.h"
 #include "engine/train/plan_run.h"
 #include "engine/train/run_area.h"
+#include "nvme/areas.h"
 
 namespace zinf::train {
 
@@ -48,7 +49,7 @@ checkpoint::Manifest StoredRun::choose(const std::string& run_folder,
   checkpoint::Manifest newest = newest_manifest(run_folder);
   const std::vector<std::string> drives = area_drives(run_folder, newest.area, newest.drives);
   static_cast<void>(find_area(run_folder, drives));  // refuses a copy of another run folder
-  hold_.emplace(run_folder, area_file(drives.at(0), newest.area));
+  hold_.emplace(run_folder, nvme::area_file(drives.at(0), newest.area));
   const checkpoint::ManifestFolder manifests(run_folder);
   newest = hold_->step() ? manifests.read(*hold_->step()) : newest_manifest(run_folder);
   if (!step || *step == newest.step) return newest;

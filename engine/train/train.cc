@@ -34,6 +34,7 @@
 #include "engine/train/steps.h"
 #include "engine/train/stored_run.h"
 #include "nvme/area_header.h"
+#include "nvme/areas.h"
 
 namespace zinf::train {
 
@@ -297,7 +298,7 @@ class TrainingRun {
     // A kept commit may be all that is left.
     const bool there =
         std::all_of(store.drives.begin(), store.drives.end(), [&](const auto& drive) {
-          return std::filesystem::exists(area_file(drive.path, store.area));
+          return std::filesystem::exists(nvme::area_file(drive.path, store.area));
         });
     parts.open_mode =
         resume_ && (there || !kept_) ? nvme::OpenMode::kReopen : nvme::OpenMode::kReplace;
