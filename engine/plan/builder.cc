@@ -149,7 +149,7 @@ int Builder::resident_state(int piece, int state) {
   ZINF_CHECK(tier != Tier::kNvme, "a state in memory");
   const Bytes bytes =
       round_up(layout(piece, state).bytes(input.model->pieces[piece].elements), kPage);
-  return buffer(buffer_name(input.model->pieces[piece].name, " ", layout(piece, state).name),
+  return buffer(str(input.model->pieces[piece].name, " ", layout(piece, state).name),
                 tier == Tier::kDevice ? Arena::kDevice : Arena::kHost, bytes, Crosses::kResident);
 }
 

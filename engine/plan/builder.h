@@ -6,8 +6,6 @@
 #include <limits>
 #include <map>
 #include <string>
-#include <string_view>
-#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -22,21 +20,6 @@ enum class Crosses {
   kStep,      // state C: from the backward segment to the update
   kResident,  // all states
 };
-
-// str() without a stream: names of buffers are most of what a candidate costs.
-template <typename... Parts>
-std::string buffer_name(const Parts&... parts) {
-  std::string name;
-  const auto add = [&name](const auto& part) {
-    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(part)>>) {
-      name += std::to_string(part);
-    } else {
-      name += std::string_view(part);
-    }
-  };
-  (add(parts), ...);
-  return name;
-}
 
 class Builder {
  public:

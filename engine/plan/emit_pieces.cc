@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "engine/base/str.h"
 #include "engine/plan/emitter.h"
 
 namespace zinf::plan {
@@ -45,7 +46,7 @@ Operand Emitter::gradient_home(int piece, std::int64_t first, std::int64_t count
     return b_.slot_operand(Role::kGradient, slot, b_.gradient_section(), bytes, true);
   }
   const model::PieceSpec& spec = model_.pieces[piece];
-  const int buffer = b_.buffer(buffer_name(complete ? "gradient " : "gradient sums ", spec.name),
+  const int buffer = b_.buffer(str(complete ? "gradient " : "gradient sums ", spec.name),
                                Arena::kHost, b_.gradient_bytes(spec.elements, complete),
                                complete ? Crosses::kStep : Crosses::kNothing);
   return {Role::kGradient, 0, buffer, b_.gradient_bytes(first, complete), bytes, true};
@@ -55,7 +56,7 @@ namespace {
 // The complete gradient in device memory, when that is where it waits.
 Operand device_gradient(Builder& b, int piece, std::int64_t first, std::int64_t count) {
   const model::PieceSpec& spec = b.input.model->pieces[piece];
-  const int buffer = b.buffer(buffer_name("gradient ", spec.name), Arena::kDevice,
+  const int buffer = b.buffer(str("gradient ", spec.name), Arena::kDevice,
                               b.input.gradient_bytes(spec.elements), Crosses::kStep);
   return {Role::kGradient,
           0,
@@ -71,7 +72,7 @@ Operand device_gradient(Builder& b, int piece, std::int64_t first, std::int64_t 
 int Emitter::device_sums(int piece) {
   const model::PieceSpec& spec = model_.pieces[piece];
   if (!in_.rounds_gradients()) return device_gradient(b_, piece, 0, spec.elements).buffer;
-  return b_.buffer(buffer_name("gradient sums ", spec.name), Arena::kDevice,
+  return b_.buffer(str("gradient sums ", spec.name), Arena::kDevice,
                    gradient_sum_bytes(spec.elements), Crosses::kNothing);
 }
 
@@ -250,8 +251,8 @@ void Emitter::gather(int piece, std::int64_t first, std::int64_t count, Operand 
   op.operands.push_back(as(weights, Role::kFrom, false));
   const Bytes bytes =
       activation_bytes(stage.outputs[0]) * static_cast<Bytes>(in_.settings.micro_batches);
-  const int rows = b_.buffer(buffer_name("rows ", model_.activations[stage.outputs[0]].name),
-                             Arena::kHost, bytes, Crosses::kTurn);
+  const int rows = b_.buffer(str("rows ", model_.activations[stage.outputs[0]].name), Arena::kHost,
+                             bytes, Crosses::kTurn);
   op.operands.push_back({Role::kRows, 0, rows, 0, bytes, true});
   b_.add(std::move(op));
 }
@@ -314,9 +315,8 @@ Operand Emitter::round(int piece, std::int64_t first, std::int64_t count, Operan
   } else {
     const std::int64_t chunk = std::min(in_.settings.chunk_elements, model_.pieces[piece].elements);
     const bool even = first / in_.settings.chunk_elements % 2 == 0;
-    to.buffer =
-        b_.buffer(buffer_name(b_.set.buffers[sums.buffer].name, even ? " rounded a" : " rounded b"),
-                  Arena::kDevice, in_.gradient_bytes(chunk), Crosses::kNothing);
+    to.buffer = b_.buffer(str(b_.set.buffers[sums.buffer].name, even ? " rounded a" : " rounded b"),
+                          Arena::kDevice, in_.gradient_bytes(chunk), Crosses::kNothing);
   }
   Op op = make(OpKind::kRound, Lane::kCompute, piece, first, count);
   add_copy(op, sums, to);
@@ -348,8 +348,8 @@ void Emitter::finish_table_gradient(int piece) {
   const model::StageSpec& stage = model_.stages[facts_.lookup_stage[piece]];
   const Bytes row_bytes =
       activation_bytes(stage.outputs[0]) * static_cast<Bytes>(in_.settings.micro_batches);
-  const int rows = b_.buffer(buffer_name("rows ", model_.activations[stage.outputs[0]].name),
-                             Arena::kHost, row_bytes, Crosses::kTurn);
+  const int rows = b_.buffer(str("rows ", model_.activations[stage.outputs[0]].name), Arena::kHost,
+                             row_bytes, Crosses::kTurn);
   each_chunk(whole(piece), in_.settings.chunk_elements,
              [&](std::int64_t first, std::int64_t count) {
                const int slot = tier == Tier::kHost ? -1 : b_.next_slot();

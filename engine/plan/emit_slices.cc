@@ -2,6 +2,7 @@
 // and the loss, then once more for the gradients.
 #include <algorithm>
 
+#include "engine/base/str.h"
 #include "engine/plan/emitter.h"
 
 namespace zinf::plan {
@@ -29,9 +30,9 @@ Operand Emitter::slice_weights(int piece, Part part, std::size_t turn) {
     operand.offset = in_.states[0].bytes(part.first);
     return operand;
   }
-  operand.buffer = b_.buffer(
-      buffer_name("weights of a slice ", turn % 2 == 0 ? "a " : "b ", segment_name(b_.segment())),
-      Arena::kDevice, in_.states[0].bytes(largest_slice()), Crosses::kNothing);
+  operand.buffer =
+      b_.buffer(str("weights of a slice ", turn % 2 == 0 ? "a " : "b ", segment_name(b_.segment())),
+                Arena::kDevice, in_.states[0].bytes(largest_slice()), Crosses::kNothing);
   fetch_weights(piece, part, operand.buffer, b_.updates());
   return operand;
 }
@@ -53,7 +54,7 @@ Operand Emitter::slice_gradients(int piece, Part part, bool first_group) {
     return operand;
   }
   operand.buffer =
-      b_.buffer(buffer_name("gradients of a slice ", segment_name(b_.segment())), Arena::kDevice,
+      b_.buffer(str("gradients of a slice ", segment_name(b_.segment())), Arena::kDevice,
                 gradient_sum_bytes(largest_slice()), Crosses::kNothing);
   if (!first_group) gradients_in(piece, part, operand.buffer);
   return operand;

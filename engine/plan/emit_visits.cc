@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "engine/base/str.h"
 #include "engine/plan/emitter.h"
 
 namespace zinf::plan {
@@ -37,11 +38,11 @@ int Emitter::weights_buffer(std::size_t number, const Visit& visit, int piece) {
                           visit.stage > last_block - in_.settings.keep_at_turn &&
                           groups_of(in_.settings) == 1 && facts_.stage_needs_backward[visit.stage];
   if (b_.segment() != Segment::kEvaluate && visit.group == 0 && (head_only || kept_block)) {
-    return b_.buffer(buffer_name("weights at turn ", model_.pieces[piece].name), Arena::kDevice,
-                     bytes, Crosses::kTurn);
+    return b_.buffer(str("weights at turn ", model_.pieces[piece].name), Arena::kDevice, bytes,
+                     Crosses::kTurn);
   }
-  return b_.buffer(buffer_name("weights ", model_.pieces[piece].name, " ",
-                               segment_name(b_.segment()), " visit ", number),
+  return b_.buffer(str("weights ", model_.pieces[piece].name, " ", segment_name(b_.segment()),
+                       " visit ", number),
                    Arena::kDevice, bytes, Crosses::kNothing);
 }
 
@@ -82,29 +83,28 @@ void Emitter::run_visits(const std::vector<Visit>& visits) {
 
 int Emitter::activation_buffer(int activation, int micro_batch, std::size_t visit, bool backward,
                                bool gradient) {
-  const std::string name = buffer_name(model_.activations[activation].name, " m", micro_batch);
+  const std::string name = str(model_.activations[activation].name, " m", micro_batch);
   const Bytes bytes = activation_bytes(activation);
   if (gradient && facts_.consumers[activation] > 1) {
-    return b_.buffer(buffer_name("gradient of ", name), Arena::kDevice, bytes, Crosses::kNothing);
+    return b_.buffer(str("gradient of ", name), Arena::kDevice, bytes, Crosses::kNothing);
   }
   if (travels(activation) || b_.segment() == Segment::kEvaluate) {
     // One short life per visit: in from home, out to home.
     const char* kind = backward ? " backward " : " forward ";
-    return b_.buffer(buffer_name(name, kind, segment_name(b_.segment()),
-                                 travels(activation) ? buffer_name(" visit ", visit) : ""),
+    return b_.buffer(str(name, kind, segment_name(b_.segment()),
+                         travels(activation) ? str(" visit ", visit) : ""),
                      Arena::kDevice, bytes, Crosses::kNothing);
   }
   const bool first_group = micro_batch < in_.settings.group;
   const bool saved = facts_.saved[activation];
-  return b_.buffer(saved ? name : buffer_name(name, " ", segment_name(b_.segment())),
-                   Arena::kDevice, bytes,
+  return b_.buffer(saved ? name : str(name, " ", segment_name(b_.segment())), Arena::kDevice, bytes,
                    saved && first_group ? Crosses::kTurn : Crosses::kNothing);
 }
 
 // Between an activation's home (the rows buffer, host memory or NVMe) and a device buffer.
 void Emitter::move_activation(int activation, int micro_batch, int device_buffer, bool to_device) {
   const Bytes bytes = activation_bytes(activation);
-  const std::string name = buffer_name(model_.activations[activation].name, " m", micro_batch);
+  const std::string name = str(model_.activations[activation].name, " m", micro_batch);
   Op copy;
   copy.kind = to_device ? OpKind::kCopyIn : OpKind::kCopyOut;
   copy.lane = to_device ? Lane::kH2D : Lane::kD2H;
@@ -115,18 +115,18 @@ void Emitter::move_activation(int activation, int micro_batch, int device_buffer
   Op transfer;
   transfer.micro_batch = micro_batch;
   if (facts_.from_lookup[activation]) {
-    home.buffer = b_.buffer(buffer_name("rows ", model_.activations[activation].name), Arena::kHost,
+    home.buffer = b_.buffer(str("rows ", model_.activations[activation].name), Arena::kHost,
                             bytes * static_cast<Bytes>(in_.settings.micro_batches), Crosses::kTurn);
     home.offset = bytes * static_cast<Bytes>(micro_batch);
   } else if (in_.placement.activations == Tier::kHost || b_.segment() == Segment::kEvaluate) {
     const bool first_group = micro_batch < in_.settings.group;
     const bool turn = facts_.saved[activation] && first_group && b_.segment() != Segment::kEvaluate;
-    home.buffer = b_.buffer(buffer_name(turn ? "" : segment_name(b_.segment()), " home of ", name),
+    home.buffer = b_.buffer(str(turn ? "" : segment_name(b_.segment()), " home of ", name),
                             Arena::kHost, bytes, turn ? Crosses::kTurn : Crosses::kNothing);
   } else {
     static const char* kTwo[] = {" a", " b"};  // two staging buffers in turn
-    home.buffer = b_.buffer(buffer_name("staging ", model_.activations[activation].name,
-                                        kTwo[micro_batch % 2], " ", segment_name(b_.segment())),
+    home.buffer = b_.buffer(str("staging ", model_.activations[activation].name,
+                                kTwo[micro_batch % 2], " ", segment_name(b_.segment())),
                             Arena::kHost, bytes, Crosses::kNothing);
     Extent wanted;
     wanted.kind = ExtentKind::kActivation;
@@ -196,9 +196,8 @@ void Emitter::compute(std::size_t number, const Visit& visit, int micro_batch,
     const Bytes bytes = round_up(
         model::table_sums_bytes(in_.shape.positions(), model_.activations[stage.inputs[0]].width),
         kPage);
-    const int sums =
-        b_.buffer(buffer_name("table sums m", micro_batch, " ", segment_name(b_.segment())),
-                  Arena::kDevice, bytes, Crosses::kNothing);
+    const int sums = b_.buffer(str("table sums m", micro_batch, " ", segment_name(b_.segment())),
+                               Arena::kDevice, bytes, Crosses::kNothing);
     op.operands.push_back({Role::kSums, 0, sums, 0, bytes, true});
   }
   for (std::size_t i = 0; i < stage.pieces.size(); ++i) {
@@ -238,7 +237,7 @@ void Emitter::compute(std::size_t number, const Visit& visit, int micro_batch,
   }
   if (keeps(visit.stage) && b_.segment() != Segment::kEvaluate) {
     const bool turn = micro_batch < in_.settings.group;
-    const int kept = b_.buffer(buffer_name("kept ", stage.name, " m", micro_batch), Arena::kDevice,
+    const int kept = b_.buffer(str("kept ", stage.name, " m", micro_batch), Arena::kDevice,
                                workspace.kept, turn ? Crosses::kTurn : Crosses::kNothing);
     op.operands.push_back({Role::kKept, 0, kept, 0, workspace.kept, !visit.backward});
   }
@@ -250,12 +249,12 @@ void Emitter::compute(std::size_t number, const Visit& visit, int micro_batch,
                         : visit.backward ? (keep ? workspace.backward_kept : workspace.backward)
                                          : (keep ? workspace.forward_keep : workspace.forward);
   if (scratch > 0) {
-    const int buffer = b_.buffer(
-        buffer_name("workspace ", stage.name, " ", segment_name(b_.segment()), " visit ", number,
-                    slice == nullptr  ? ""
-                    : slice->backward ? " slices back"
-                                      : " slices"),
-        Arena::kDevice, round_up(scratch, kPage), Crosses::kNothing);
+    const int buffer =
+        b_.buffer(str("workspace ", stage.name, " ", segment_name(b_.segment()), " visit ", number,
+                      slice == nullptr  ? ""
+                      : slice->backward ? " slices back"
+                                        : " slices"),
+                  Arena::kDevice, round_up(scratch, kPage), Crosses::kNothing);
     op.operands.push_back({Role::kWorkspace, 0, buffer, 0, round_up(scratch, kPage), true});
   }
   b_.add(std::move(op));
@@ -274,7 +273,7 @@ std::vector<int> Emitter::gradient_buffers(std::size_t number, const Visit& visi
     }
     gradients.push_back(sums_stay(piece)
                             ? device_sums(piece)
-                            : b_.buffer(buffer_name("gradients ", spec.name, " visit ", number),
+                            : b_.buffer(str("gradients ", spec.name, " visit ", number),
                                         Arena::kDevice, gradient_sum_bytes(spec.elements),
                                         Crosses::kNothing));
     if (visit.group > 0) gradients_in(piece, whole(piece), gradients.back());

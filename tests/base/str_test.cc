@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 namespace zinf {
 namespace {
 
@@ -10,6 +14,7 @@ TEST(Str, JoinsWhatStreamsPrint) {
   EXPECT_EQ(str(""), "");
   EXPECT_EQ(str(std::uint64_t{18446744073709551615u}, " ", -1, " ", true),
             "18446744073709551615 -1 1");
+  EXPECT_EQ(str(std::string_view("v"), std::uint8_t{'u'}, std::int16_t{-7}, 1e-9f), "vu-71e-09");
 }
 
 }  // namespace
