@@ -223,7 +223,9 @@ bool Builder::weight_follows_master() const {
 
 std::int64_t Builder::weight_chunk() const {
   const auto tiles = static_cast<std::int64_t>(slot_bytes_ / input.states[0].bytes_per_tile);
-  return std::max<std::int64_t>(tiles, 1) * model::kTile;
+  const std::int64_t elements = std::max<std::int64_t>(tiles, 1) * model::kTile;
+  // A page of checksums that is read in parts is not compared.
+  return elements > kPageElements ? elements / kPageElements * kPageElements : elements;
 }
 
 std::array<std::pair<int, int>, kSegments> Builder::intervals(int index) const {

@@ -210,6 +210,45 @@ TEST(Planner, EightBitMomentsAreRefusedOrPlannedButNeverCutInsideAPage) {
   EXPECT_LE(make_plan(request).host_bytes, refused->host);
 }
 
+// What is read or written in part has no checksum to be compared with.
+TEST(Planner, TransfersBeginAndEndWithPagesOfChecksums) {
+  optim::Format narrow = kSplit, small = kSplit, rounded = kSplit;
+  narrow.moments = optim::StateDtype::kBf16;
+  small.moments = rounded.moments = optim::StateDtype::kInt8;
+  rounded.master = optim::MasterWeights::kBf16Sr;
+  for (const optim::Format& format : {optim::Format{}, kSplit, narrow, small, rounded}) {
+    for (const plan::Tier gradients : {Tier::kHost, Tier::kNvme}) {
+      PlanRequest request = request_for(2, 1 << 22, format);
+      request.pins.weights = request.pins.optimizer = Tier::kNvme;
+      request.pins.gradients = gradients;
+      request.budgets.host = 101 * kMiB;
+      const auto refused = refusal(request);
+      ASSERT_TRUE(refused);
+      for (const Bytes host : {kPlenty, refused->host}) {
+        request.budgets.host = host;
+        const Plan plan = make_plan(request);
+        int transfers = 0;
+        for (const plan::Program& program : plan.programs.programs) {
+          for (const plan::Op& op : program.ops) {
+            for (const plan::ExtentRange& range : op.extents) {
+              const plan::Extent& extent = plan.programs.extents[range.extent];
+              const Bytes end = range.offset + range.bytes;
+              const bool whole = range.offset % extent.page_bytes == 0 &&
+                                 (end % extent.page_bytes == 0 || end == extent.bytes);
+              EXPECT_TRUE(whole) << plan::segment_name(program.segment) << ": "
+                                 << plan::op_kind_name(op.kind) << " of piece " << op.piece
+                                 << " at " << range.offset << ", " << range.bytes
+                                 << " bytes, in pages of " << extent.page_bytes;
+              ++transfers;
+            }
+          }
+        }
+        EXPECT_GT(transfers, 50);
+      }
+    }
+  }
+}
+
 // BR-003: a tensor of 2^31 + 64 elements is 8,589,934,848 bytes of fp32, and nothing on the way is
 // 32 bits.
 TEST(Planner, TensorsBeyondTwoToTheThirtyOne) {
