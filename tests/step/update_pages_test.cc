@@ -86,6 +86,43 @@ TEST(UpdatePages, TablesAreThoseOfTheIoLanes) {
   }
 }
 
+// Nothing is hashed for nothing: a state in memory has its checksums from the commits that write
+// it.
+TEST(UpdatePages, StatesInMemoryAreHashedByCommitsOnly) {
+  const testing::Watchdog watchdog("states in memory");
+  const TempFolder folder(testing::quick_parent());
+  Case c = testing::plain_case(2, 200000);
+  c.drawn.input.settings.chunk_elements = 1 << 16;
+  c.drawn.input.placement.pieces.assign(c.spec().pieces.size(),
+                                        {plan::Tier::kHost, plan::Tier::kNvme, plan::Tier::kHost});
+  testing::FakeCompute compute(c.spec());
+  const optim::Optimizer optimizer(c.drawn.format, testing::hyper_for(c.drawn.format));
+  OutOfCoreOptions options;
+  options.folder = folder.path();
+  OutOfCore engine(c.input(), plan::compile(c.input()), compute, optimizer, options);
+  store_initial(c, engine);
+  run_steps(c, engine);
+  const auto unknown_pages = [&](bool of_weights) {
+    std::size_t unknown = 0;
+    nvme::ExtentId id = static_cast<nvme::ExtentId>(engine.trainer().slot());
+    for (const plan::Extent& extent : engine.programs().extents) {
+      if (extent.kind != plan::ExtentKind::kState) break;
+      if ((extent.state == 0) == of_weights) {
+        for (const std::uint64_t sum : engine.tiers().store()->page_checksums(id))
+          unknown += sum == 0;
+      }
+      id += static_cast<nvme::ExtentId>(extent.slots);
+    }
+    return unknown;
+  };
+  EXPECT_EQ(0u, unknown_pages(false));
+  EXPECT_GT(unknown_pages(true), 5u);
+  const std::uint64_t hashed = engine.tiers().store()->page_counters().hashed;
+  engine.access().write_through(engine.trainer().slot(), false);
+  EXPECT_EQ(0u, unknown_pages(true));
+  EXPECT_GT(engine.tiers().store()->page_counters().hashed, hashed);
+}
+
 // In the byte at "FILE at offset N".
 void flip_bit(const std::string& location) {
   const std::size_t at = location.find(" at offset ");
