@@ -16,12 +16,16 @@ namespace {
 constexpr double kAsGood = 0.02, kAsGoodAtMost = 0.1;  // see choose_row()
 constexpr std::size_t kFinalists = 3, kMostFinalists = 6;
 constexpr int kEngineRounds = 3;
-constexpr double kShortest = 0.1;      // seconds of a measurement that still tells something
-constexpr double kLongest = 0.4;       // seconds for one depth
-constexpr double kSetup = 0.07;        // of each: buffers, ring, thread
-constexpr double kFioSetup = 0.6;      // of its process
-constexpr double kSettled = 0.05;      // sustained: two windows this close to each other
-constexpr double kMostSustained = 60;  // seconds of writing before the rate is taken as it is
+constexpr double kShortest = 0.1;  // seconds of a measurement that still tells something
+constexpr double kLongest = 0.4;   // seconds for one depth
+constexpr double kSetup = 0.07;    // of each: buffers, ring, thread
+constexpr double kFioSetup = 0.6;  // of its process
+// Sustained: writing goes on until a window's rate is so much below the best and this close to that
+// of the window before, or for so long.
+constexpr double kWindow = 4;
+constexpr double kFell = 0.8;
+constexpr double kSettled = 0.05;
+constexpr double kMostSustained = 60;
 
 double fio_seconds(const TuneOptions& options) {
   return options.fio_rounds * (2 * std::max(1.0, options.seconds) + kFioSetup);
@@ -58,9 +62,11 @@ struct Samples {
 
 class Tuner {
  public:
-  Tuner(const TuneOptions& options, const std::function<void(const TuneRow&)>& on_row)
+  Tuner(const TuneOptions& options, const std::function<void(const TuneRow&)>& on_row,
+        const std::function<void(const std::string&)>& on_wait)
       : options_(options),
         on_row_(on_row),
+        on_wait_(on_wait),
         start_(options.clock()),
         bench_(options.directory, options.file_bytes, false, options.wrap_engine) {}
 
@@ -93,16 +99,27 @@ class Tuner {
     return options;
   }
 
-  // Writes until two windows in a row give the same rate: the drive's write cache is then full.
+  void wait_for(const std::string& what) const {
+    if (on_wait_) on_wait_(what);
+  }
+
   void settle() {
     BenchOptions options = bench_options(Traffic::kWrite, EngineKind::kAuto, kMiB, 32);
-    options.seconds = 4;
-    double before = 0, spent = 0;
-    while (spent < kMostSustained) {
+    options.seconds = kWindow;
+    Settled& settled = report_.settled.emplace();
+    wait_for("filling the drive's write cache");
+    while (settled.seconds < kMostSustained) {
       const BenchResult result = bench_.run(options);
-      spent += result.seconds;
-      if (before > 0 && std::abs(result.gb_per_second / before - 1) < kSettled) return;
-      before = result.gb_per_second;
+      const double before = settled.gb_per_second;
+      settled.gb_per_second = result.gb_per_second;
+      settled.best_gb_per_second = std::max(settled.best_gb_per_second, result.gb_per_second);
+      settled.seconds += result.seconds;
+      settled.bytes += result.bytes_written;
+      settled.fell = settled.gb_per_second < kFell * settled.best_gb_per_second;
+      if (settled.fell && std::abs(settled.gb_per_second / before - 1) < kSettled) return;
+      wait_for(
+          fmt::format("filling the drive's write cache, {:.0f} s of at most {:.0f}: {:.2f} GB/s",
+                      settled.seconds, kMostSustained, settled.gb_per_second));
     }
   }
 
@@ -241,7 +258,7 @@ class Tuner {
     profile.file_system = bench_.facts().file_system;
     profile.direct = bench_.facts().direct;
     compare_with_fio(row);
-    report_.bytes_written = bench_.bytes_written();
+    report_.bytes_written += bench_.bytes_written();
   }
 
   void compare_with_fio(const TuneRow& row) {
@@ -254,8 +271,11 @@ class Tuner {
     Repeats fio, zinf, ratio;
     for (int round = 0; round < options_.fio_rounds; ++round) {
       if (round > 0 && spent() > options_.most_seconds) break;
+      wait_for(fmt::format("beside fio, round {} of {}", round + 1, options_.fio_rounds));
       const auto theirs = fio_gb_per_second(report_.fio_line);
       if (!theirs) return;
+      report_.bytes_written +=
+          static_cast<Bytes>(*theirs * 1e9 * options.seconds * (1 - options.read_share));
       const double ours = bench_.run(options).gb_per_second;
       fio.add(*theirs);
       zinf.add(ours);
@@ -282,6 +302,7 @@ class Tuner {
 
   const TuneOptions& options_;
   const std::function<void(const TuneRow&)>& on_row_;
+  const std::function<void(const std::string&)>& on_wait_;
   double start_;
   DriveBench bench_;
   TuneReport report_;
@@ -319,10 +340,11 @@ Bytes tune_will_write(const TuneOptions& options, double write_gb_per_second) {
   return options.file_bytes + static_cast<Bytes>(seconds * write_gb_per_second * 1e9);
 }
 
-TuneReport tune(const TuneOptions& options, const std::function<void(const TuneRow&)>& on_row) {
+TuneReport tune(const TuneOptions& options, const std::function<void(const TuneRow&)>& on_row,
+                const std::function<void(const std::string&)>& on_wait) {
   ZINF_CHECK(!options.engines.empty() && !options.block_sizes.empty() && !options.depths.empty(),
              "nothing to tune");
-  return Tuner(options, on_row).run();
+  return Tuner(options, on_row, on_wait).run();
 }
 
 int choose_row(const std::vector<TuneRow>& rows) {

@@ -1,5 +1,5 @@
 // Finds the settings that a directory's drive likes best, by measuring. Prints nothing: rows come
-// through a callback.
+// through a callback, and so does what is done between them.
 //
 //   const TuneOptions options{.directory = "/nvme"};
 //   tune_will_write(options);                       // say it first
@@ -41,7 +41,7 @@ struct TuneOptions {
   int fio_rounds = 3;
   // Of it all, then what is there decides: for slow drives. See paced() for several folders.
   double most_seconds = 100;
-  bool sustained = false;   // write until the rate has settled first: past the drive's write cache
+  bool sustained = false;   // first write until the drive's write cache is full: see Settled
   bool under_load = false;  // with optimizer-like memory traffic beside it
   double read_share = 14.0 / 26.0;
   // For tests: drives of a given speed on a clock of their own.
@@ -76,6 +76,16 @@ struct FioComparison {
   double ratio = 0;  // zinf to fio, median of the pairs
 };
 
+// The writing before the measurements of `sustained`: until the rate has fallen and is steady
+// again, or for a minute. A drive whose rate does not fall has no write cache, or a larger one.
+struct Settled {
+  double best_gb_per_second = 0;  // the best of 4 seconds
+  double gb_per_second = 0;       // the last 4 seconds
+  Bytes bytes = 0;
+  double seconds = 0;
+  bool fell = false;
+};
+
 struct TuneReport {
   std::vector<TuneRow> rows;  // in the order measured
   NvmeProfile profile;
@@ -84,8 +94,9 @@ struct TuneReport {
   std::string device;                 // "model, link, block size, temperature" as far as known
   std::string fio_line;               // reproduces the chosen mixed measurement
   std::optional<FioComparison> fio;   // where fio is installed
+  std::optional<Settled> settled;     // with `sustained`
   bool huge_pages = false;
-  Bytes bytes_written = 0;
+  Bytes bytes_written = 0;  // by fio as well, as its rate says
 };
 
 // The least time that tune() takes on a drive of ordinary speed: each setting once, the best few
@@ -101,7 +112,8 @@ Bytes tune_will_write(const TuneOptions& options, double write_gb_per_second = 7
 
 // Throws Error: unfit directory, no space, no engine, I/O errors. Leaves nothing but what the
 // caller saves.
-TuneReport tune(const TuneOptions& options, const std::function<void(const TuneRow&)>& on_row = {});
+TuneReport tune(const TuneOptions& options, const std::function<void(const TuneRow&)>& on_row = {},
+                const std::function<void(const std::string&)>& on_wait = {});
 
 // The row to take, by the rule above; rows without a mixed median are left out. Empty list: -1.
 int choose_row(const std::vector<TuneRow>& rows);

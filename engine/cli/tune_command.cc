@@ -108,10 +108,27 @@ void print_rows(const nvme::TuneReport& report) {
   }
 }
 
-void print_report(const std::string& directory, const nvme::TuneReport& report) {
+// What the writing before the measurements of --sustained has found.
+void print_settled(const nvme::Settled& settled) {
+  std::cout << "written first: " << format_bytes(settled.bytes) << " in "
+            << short_number(settled.seconds) << " s, ";
+  if (settled.fell) {
+    std::cout << "from " << short_number(settled.best_gb_per_second) << " down to "
+              << short_number(settled.gb_per_second)
+              << " GB/s: the figures below are past the drive's write cache\n";
+  } else {
+    std::cout << "steadily at " << short_number(settled.gb_per_second)
+              << " GB/s: the drive has no write cache, or a larger one\n";
+  }
+}
+
+void print_report(const std::string& directory, const nvme::TuneReport& report, bool under_load) {
   std::cout << directory << ": " << report.device << ", " << report.profile.file_system << ", "
             << (report.profile.direct ? "direct I/O" : "buffered I/O") << ", "
-            << (report.huge_pages ? "huge pages" : "4 KiB pages") << "\n\n";
+            << (report.huge_pages ? "huge pages" : "4 KiB pages") << "\n";
+  if (under_load) std::cout << "with memory traffic like the optimizer's beside it\n";
+  if (report.settled) print_settled(*report.settled);
+  std::cout << "\n";
   print_rows(report);
   std::cout
       << "  mixed: reads and writes together, in the optimizer's ratio; +-: half the spread of "
@@ -130,12 +147,13 @@ void print_report(const std::string& directory, const nvme::TuneReport& report) 
   }
   if (report.fio) {
     std::cout << "fio gives " << short_number(report.fio->fio_gb_per_second) << " GB/s, zinf "
-              << short_number(report.fio->zinf_gb_per_second)
-              << " in turn with it: " << short_number(report.fio->ratio) << " of fio\n";
+              << short_number(report.fio->zinf_gb_per_second) << " in turn with it"
+              << (under_load ? ", without other memory traffic" : "") << ": "
+              << short_number(report.fio->ratio) << " times fio's rate\n";
   } else {
     std::cout << "fio is not installed, or did not run this line: nothing to compare with\n";
   }
-  std::cout << "fio line:   " << report.fio_line << "\n\n";
+  std::cout << "fio line (fio makes the file, and leaves it): " << report.fio_line << "\n\n";
 }
 
 nlohmann::ordered_json measured_json(const nvme::Measured& measured) {
@@ -146,13 +164,15 @@ nlohmann::ordered_json measured_json(const nvme::Measured& measured) {
           {"repeats", measured.repeats}};
 }
 
-nlohmann::ordered_json to_json(const std::string& directory, const nvme::TuneReport& report) {
+nlohmann::ordered_json to_json(const std::string& directory, const nvme::TuneReport& report,
+                               bool under_load) {
   nlohmann::ordered_json json;
   json["directory"] = directory;
   json["device"] = report.device;
   json["file_system"] = report.profile.file_system;
   json["direct"] = report.profile.direct;
   json["huge_pages"] = report.huge_pages;
+  json["under_load"] = under_load;
   json["rows"] = nlohmann::ordered_json::array();
   for (const nvme::TuneRow& row : report.rows) {
     json["rows"].push_back({{"engine", row.engine},
@@ -179,6 +199,13 @@ nlohmann::ordered_json to_json(const std::string& directory, const nvme::TuneRep
     json["fio_gb_per_second"] = report.fio->fio_gb_per_second;
     json["zinf_to_fio"] = report.fio->ratio;
   }
+  if (report.settled) {
+    json["settled"] = {{"fell", report.settled->fell},
+                       {"best_write_gb_per_second", report.settled->best_gb_per_second},
+                       {"write_gb_per_second", report.settled->gb_per_second},
+                       {"written_bytes", report.settled->bytes},
+                       {"seconds", report.settled->seconds}};
+  }
   json["skipped"] = report.skipped;
   json["warnings"] = report.warnings;
   json["written_bytes"] = report.bytes_written;
@@ -194,11 +221,14 @@ nvme::TuneReport tune_one(const Options& options, const std::string& directory,
                 format_bytes(nvme::tune_will_write(tune, 1)), " on a drive of 1 GB/s)"));
   ProgressLine progress;
   int rows = 0;
-  nvme::TuneReport report = nvme::tune(tune, [&](const nvme::TuneRow& row) {
-    const char* pass = row.read.repeats > 0 ? "second pass" : "first pass";
-    progress.show(str("measurement ", ++rows, " (", pass, "): ", row_text(row), ": ",
-                      short_number(row.mixed.median), " GB/s"));
-  });
+  nvme::TuneReport report = nvme::tune(
+      tune,
+      [&](const nvme::TuneRow& row) {
+        const char* pass = row.read.repeats > 0 ? "second pass" : "first pass";
+        progress.show(str("measurement ", ++rows, " (", pass, "): ", row_text(row), ": ",
+                          short_number(row.mixed.median), " GB/s"));
+      },
+      [&](const std::string& what) { progress.show(what); });
   progress.clear();
   for (const std::string& warning : report.warnings) log::warning(str(directory, ": ", warning));
   nvme::save_profile(directory, report.profile);
@@ -217,9 +247,9 @@ int tune_all(const Options& options) {
   for (const std::string& directory : list) {
     const nvme::TuneReport report = tune_one(options, directory, list.size());
     if (options.json) {
-      json.push_back(to_json(directory, report));
+      json.push_back(to_json(directory, report, options.under_load));
     } else {
-      print_report(directory, report);
+      print_report(directory, report, options.under_load);
     }
   }
   if (options.all) json.push_back(tune_machine(config, list.front(), !options.json));
@@ -239,8 +269,10 @@ void add_tune(CLI::App& app, Run& run) {
   command->add_flag("--all", options->all,
                     "also measure compute (at the config's shapes, else GPT-2 125M's), copies, "
                     "memory and the optimizer: zinf-hardware.yaml in the first folder");
-  command->add_flag("--sustained", options->sustained,
-                    "write until the rate settles first, past the drive's write cache");
+  command->add_flag(
+      "--sustained", options->sustained,
+      "first write until the rate has fallen and is steady, for a minute at most: past "
+      "the drive's write cache");
   command->add_flag("--under-load", options->under_load,
                     "with memory traffic like the optimizer's beside it");
   command->add_flag("--quick", options->quick, "fewer settings and repetitions");

@@ -210,6 +210,42 @@ TEST(Tune, SeveralFoldersShareTheTimeHoweverSlowTheyAre) {
   EXPECT_LE(drives.clock()(), 120);
 }
 
+TEST(Tune, SustainedWritesUntilTheRateHasFallenOrForAMinute) {
+  for (const bool has_cache : {true, false}) {
+    const TestDirectory directory;
+    PacedDrive drive{directory.path(), 10e6, 10e6};
+    if (has_cache) {
+      drive.cache_bytes = 200 << 20;
+      drive.cached_bytes_per_second = 20e6;
+    }
+    PacedDrives drives({drive});
+    TuneOptions options;
+    options.directory = directory.path();
+    options.engines = {EngineKind::kThreads};
+    options.block_sizes = {64 * kKiB};
+    options.depths = {4};
+    options.file_bytes = 64 * kMiB;
+    options.fio_rounds = 0;
+    options.sustained = true;
+    options.wrap_engine = drives.wrapper();
+    options.clock = drives.clock();
+    int waits = 0;
+    const TuneReport report = tune(options, {}, [&](const std::string&) { ++waits; });
+    ASSERT_TRUE(report.settled);
+    EXPECT_EQ(report.settled->fell, has_cache);
+    EXPECT_NEAR(report.settled->best_gb_per_second, has_cache ? 0.02 : 0.01, 0.0005);
+    EXPECT_NEAR(report.settled->gb_per_second, 0.01, 0.0005);
+    EXPECT_NEAR(report.profile.write_gb_per_second, 0.01, 0.0005);
+    if (has_cache) {
+      EXPECT_GT(report.settled->bytes + options.file_bytes, Bytes{200} << 20);
+      EXPECT_LT(report.settled->seconds, 40);
+    } else {
+      EXPECT_NEAR(report.settled->seconds, 60, 5);
+    }
+    EXPECT_GT(waits, 3);
+  }
+}
+
 // Out of time: every finalist but the first is left out, and that one is measured once.
 TEST(Tune, ChoosesEvenWithoutTime) {
   TestDirectory directory;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -22,6 +23,9 @@ struct PacedDrive {
   double read_bytes_per_second = 0;
   double write_bytes_per_second = 0;
   double busy_seconds = 0;  // so far
+  // So many bytes are written faster: a write cache that nothing empties.
+  std::int64_t cache_bytes = 0;
+  double cached_bytes_per_second = 0;
 };
 
 // Outlives the engines. Thread-safe.
@@ -55,8 +59,12 @@ class PacedDrives {
   void moved(std::size_t drive, IoOp op, std::int64_t bytes) {
     const std::lock_guard lock(mutex_);
     PacedDrive& d = drives_[drive];
-    const double rate = op == IoOp::kRead ? d.read_bytes_per_second : d.write_bytes_per_second;
+    const bool write = op == IoOp::kWrite;
+    const double rate = !write              ? d.read_bytes_per_second
+                        : d.cache_bytes > 0 ? d.cached_bytes_per_second
+                                            : d.write_bytes_per_second;
     if (bytes > 0) d.busy_seconds += static_cast<double>(bytes) / rate;
+    if (bytes > 0 && write) d.cache_bytes -= bytes;
   }
 
  private:
