@@ -6,10 +6,13 @@
 #include <map>
 #include <numeric>
 
+#include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "nvme/area_header.h"
+#include "nvme/areas.h"
 #include "nvme/directory.h"
 #include "nvme/stripe_map.h"
+#include "nvme/swap_file.h"
 
 namespace zinf::nvme {
 
@@ -50,11 +53,29 @@ std::vector<std::uint32_t> stripe_counts_with_room(const StoreOptions& options,
     if (given > wanted * kAsGood) continue;
     log::warning_once(fmt::format(
         "{} has room for {} of the {} of this area: it takes {:.1f} %, not the {:.1f} "
-        "% that its speed asks for; the other drives take the rest and set the pace, "
-        "which is slower than planned",
+        "% that its speed asks for; the other drives take the rest and set the pace",
         drives[i].path, format_bytes(room[i]), format_bytes(total), given * 100, wanted * 100));
   }
   return counts;
+}
+
+std::vector<double> planned_shares(const StoreOptions& options, Bytes total, bool stays) {
+  std::vector<std::string> files;
+  for (const DriveOptions& drive : options.drives)
+    files.push_back(area_file(drive.path, options.area));
+  std::vector<std::uint32_t> counts;
+  if (stays && taken_bytes(files[0]) > 0) {
+    try {
+      const DirectoryFacts facts = probe_directory(options.drives[0].path);
+      counts = read_area_header(SwapFile::reopen(files[0], facts, true)).stripe_counts;
+    } catch (const Error&) {
+      // Whoever opens the area says what is wrong with it.
+    }
+  }
+  if (counts.size() != files.size()) counts = stripe_counts_with_room(options, files, total, true);
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < counts.size(); ++i) shares.push_back(share_of(counts, i));
+  return shares;
 }
 
 }  // namespace zinf::nvme

@@ -17,4 +17,8 @@ std::vector<std::uint32_t> stripe_counts_with_room(const StoreOptions& options,
                                                    const std::vector<std::string>& files,
                                                    Bytes total, bool replace);
 
+// Shares of the bytes, adding up to 1, that the drives of an area of about `total` bytes will have:
+// those of the area that is there, if it stays, else as above.
+std::vector<double> planned_shares(const StoreOptions& options, Bytes total, bool stays);
+
 }  // namespace zinf::nvme

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <sstream>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -128,6 +130,12 @@ NvmeProfile parse_profile(const std::string& text, const std::string& name) {
   }
   if (profile.depth < 1 || profile.depth > 4096)
     refuse(line_of("depth"), fmt::format("depth: {} is not in 1 to 4096", profile.depth));
+  for (const auto& [key, rate] : {std::pair{"read_gb_per_second", profile.read_gb_per_second},
+                                  {"write_gb_per_second", profile.write_gb_per_second},
+                                  {"mixed_gb_per_second", profile.mixed_gb_per_second}}) {
+    if (!std::isfinite(rate) || rate <= 0)
+      refuse(line_of(key), fmt::format("{}: {} is no rate above 0", key, rate));
+  }
   return profile;
 }
 

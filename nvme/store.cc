@@ -76,13 +76,12 @@ void check_options(const StoreOptions& options) {
   require(!options.drives.empty() && options.drives.size() <= kMostDrives,
           fmt::format("memory.nvme lists {} drives; expected 1 to {}", options.drives.size(),
                       kMostDrives));
-  require(
-      options.block_size >= 4096 && options.block_size <= kGiB && options.block_size % 4096 == 0,
-      fmt::format("io.block_size is {} bytes; expected a multiple of 4096 up to 1 GiB",
-                  options.block_size));
-  require(options.depth >= 1 && options.depth <= 4096,
-          fmt::format("io.depth is {}; expected 1 to 4096", options.depth));
   for (const DriveOptions& drive : options.drives) {
+    const auto [engine, block_size, depth] = options.settings_of(drive);
+    require(block_size >= 4096 && block_size <= kGiB && block_size % 4096 == 0,
+            fmt::format("io.block_size is {} bytes; expected a multiple of 4096 up to 1 GiB",
+                        block_size));
+    require(depth >= 1 && depth <= 4096, fmt::format("io.depth is {}; expected 1 to 4096", depth));
     require(std::isfinite(drive.weight) && drive.weight > 0,
             fmt::format("the weight of drive {} is {}; expected a positive number", drive.path,
                         drive.weight));
@@ -141,8 +140,9 @@ void Store::Impl::start() {
   map = StripeMap(stripe_counts(weights), options.stripe_unit);  // until the size is known
   for (Drive& drive : drives) {
     LaneOptions lane;
-    lane.engine = {options.engine, options.depth, options.threads};
-    lane.block_size = options.block_size;
+    const DriveSettings& settings = options.settings_of(drive.options);
+    lane.engine = {settings.engine, settings.depth, options.threads};
+    lane.block_size = settings.block_size;
     lane.stall_seconds = options.stall_seconds;
     lane.read_bytes_per_second = drive.options.read_bytes_per_second;
     lane.write_bytes_per_second = drive.options.write_bytes_per_second;

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,21 +28,27 @@ namespace zinf::nvme {
 
 using ExtentId = std::uint32_t;
 
+// How a drive is read and written.
+struct DriveSettings {
+  EngineKind engine = EngineKind::kAuto;
+  Bytes block_size = kMiB;
+  int depth = 32;
+};
+
 struct DriveOptions {
   std::string path;                  // an existing directory
   Bytes capacity = 0;                // most bytes to use here; 0: what is free
   double weight = 1;                 // share of the traffic, relative to the other drives
   double read_bytes_per_second = 0;  // throttle; 0: none
   double write_bytes_per_second = 0;
+  std::optional<DriveSettings> settings = {};  // else the store's
 };
 
-struct StoreOptions {
+// Its own settings are those of drives that have none.
+struct StoreOptions : DriveSettings {
   std::vector<DriveOptions> drives;
   std::string area = "zinf";  // file <path>/<area>.zinf-area; letters, digits, '-', '_', at most 64
-  EngineKind engine = EngineKind::kAuto;
-  Bytes block_size = kMiB;
-  int depth = 32;   // per drive
-  int threads = 0;  // see EngineOptions; said once where the engine has no use for it
+  int threads = 0;            // see EngineOptions; said once where the engine has no use for it
   Bytes stripe_unit = 2 * kMiB;
   double stall_seconds = 120;
   // Hashes every page of 256 KiB written whole and compares those read whole, in the lanes'
@@ -49,6 +56,10 @@ struct StoreOptions {
   // GB.
   bool verify = true;
   EngineWrapper wrap_engine;  // faults, for tests
+
+  const DriveSettings& settings_of(const DriveOptions& drive) const {
+    return drive.settings ? *drive.settings : *this;
+  }
 };
 
 enum class OpenMode {

@@ -18,6 +18,10 @@ struct StageSeconds {
   double evaluate = 0;
 };
 
+struct DriveRates {
+  double read = 0, write = 0, mixed = 0;  // bytes/s
+};
+
 struct Hardware {
   std::string origin;           // "measured at start", "zinf-hardware.yaml", "given"
   double flops_per_second = 0;  // used where no measured stage time is given
@@ -28,8 +32,8 @@ struct Hardware {
   double nvme_mixed = 0;  // bytes/s, both directions together, in the optimizer's ratio
   double optimizer_bytes_per_second = 0;  // state and gradient bytes read + written
   std::vector<StageSeconds> stages;       // empty: from FLOPs
-  // By drive, from what was measured just now; empty: their shares are known already.
-  std::vector<double> drive_weights = {};
+  // Each drive alone; empty where none was measured. Those above are of all together.
+  std::vector<DriveRates> drives = {};
 };
 
 // Known devices for `zinf plan --gpu NAME`: memory and usable rates of the class (not of one card).

@@ -16,6 +16,7 @@
 #include "engine/model/torch_runtime.h"
 #include "engine/plan/explain.h"
 #include "engine/train/plan_run.h"
+#include "engine/train/run_area.h"
 
 namespace zinf::train {
 
@@ -110,7 +111,7 @@ int plan_only(const config::LoadResult& loaded, const PlanOnlyOptions& options) 
   std::optional<GivenDrive> drive;
   if (!options.nvme.empty()) drive = parse_drive(options.nvme);
   const auto budget_now = [&] {
-    plan::Budgets budget = budgets(here, host_base_now(model.model.spec.compute_type));
+    plan::Budgets budget = budgets_now(here, model);
     if (given_device) {
       budget.device_in_host = budget.device_follows_host = false;
       budget.device_option = "--device-memory ";
@@ -148,11 +149,15 @@ int plan_only(const config::LoadResult& loaded, const PlanOnlyOptions& options) 
       hardware = measure_hardware(here, optimizer, pool);
     }
     if (drive) {
+      hardware.drives.clear();
       hardware.nvme_read = drive->read;
       hardware.nvme_write = drive->write;
       hardware.nvme_mixed = (drive->read + drive->write) / 2;
     }
-    return make_plan(plan_request(config, model, batch, shape, probe, hardware, budget_now()));
+    const auto store = state_store(here, config.output_dir, area_name(config.output_dir), hardware);
+    return plan_with_room(store, false, hardware, [&] {
+      return make_plan(plan_request(config, model, batch, shape, probe, hardware, budget_now()));
+    });
   };
   const auto plan_or_refusal = [&] {
     try {

@@ -51,18 +51,32 @@ optim::Algorithm algorithm(const config::OptimizerConfig& optimizer) {
   return optim::Algorithm::kAdamW;
 }
 
+nvme::EngineKind engine_kind(config::IoEngine engine) {
+  return engine == config::IoEngine::kIoUring  ? nvme::EngineKind::kIoUring
+         : engine == config::IoEngine::kLibaio ? nvme::EngineKind::kLibaio
+                                               : nvme::EngineKind::kThreads;
+}
+
 std::optional<plan::Tier> tier(const std::optional<config::Tier>& from) {
   if (!from) return std::nullopt;
   return static_cast<plan::Tier>(static_cast<int>(*from));
 }
 
 // The profile of every drive; empty when one lacks a profile, or has one of another drive (said
-// once).
+// once where that leaves others unused).
 std::vector<nvme::NvmeProfile> tuned_profiles(const config::RunConfig& config) {
   std::vector<nvme::NvmeProfile> profiles;
+  std::string without, with;
+  for (const config::NvmeDrive& drive : config.memory.nvme) {
+    (nvme::load_profile(drive.path) ? with : without) = drive.path;
+  }
+  if (!with.empty() && !without.empty()) {
+    log::warning_once(str("the profile in ", with, " is not used: there is none in ", without,
+                          " (measure it too: zinf tune ", without, ")"));
+  }
+  if (!without.empty()) return {};
   for (const config::NvmeDrive& drive : config.memory.nvme) {
     const auto profile = nvme::load_profile(drive.path);
-    if (!profile) return {};
     const std::string stale = stale_reason(*profile, drive.path);
     if (!stale.empty()) {
       log::warning_once(str("the profile in ", drive.path, " is not used: ", stale,
@@ -206,7 +220,7 @@ bool would_fit(const config::RunConfig& config, const ModelInput& model, const B
   const plan::ShapeClass shape{static_cast<int>(batch.micro), static_cast<int>(length)};
   const StageProbe probe = estimate_stages(model.model.spec, shape);
   return fits(plan_request(config, model, batch, shape, probe, plan::Hardware{},
-                           budgets(config, host_base_now(model.model.spec.compute_type))));
+                           budgets_now(config, model)));
 }
 
 }  // namespace
@@ -313,6 +327,10 @@ plan::Budgets budgets(const config::RunConfig& config, Bytes host_base) {
   return result;
 }
 
+plan::Budgets budgets_now(const config::RunConfig& config, const ModelInput& model) {
+  return budgets(config, host_base_now(model.model.spec.compute_type));
+}
+
 std::optional<nvme::StoreOptions> store_options(const config::RunConfig& config,
                                                 const std::string& area) {
   if (config.memory.nvme.empty()) return std::nullopt;
@@ -324,34 +342,35 @@ std::optional<nvme::StoreOptions> store_options(const config::RunConfig& config,
     options.drives.push_back(of_drive);
   }
   options.area = area;
+  const auto set = [&](nvme::DriveSettings tuned) {
+    if (config.io.engine) tuned.engine = engine_kind(*config.io.engine);
+    tuned.block_size = config.io.block_size.value_or(tuned.block_size);
+    tuned.depth = static_cast<int>(config.io.depth.value_or(tuned.depth));
+    return tuned;
+  };
+  static_cast<nvme::DriveSettings&>(options) = set(options);
   const auto profiles = tuned_profiles(config);
-  if (!profiles.empty()) {
-    // One engine, block size and depth for all drives: those of the first. Traffic is shared out by
-    // measured rate.
-    options.engine = profiles[0].engine;
-    options.block_size = profiles[0].block_size;
-    options.depth = profiles[0].depth;
-    for (std::size_t i = 0; i < profiles.size(); ++i)
-      options.drives[i].weight = profiles[i].mixed_gb_per_second;
+  for (std::size_t i = 0; i < profiles.size(); ++i) {
+    const nvme::NvmeProfile& profile = profiles[i];
+    options.drives[i].settings = set({profile.engine, profile.block_size, profile.depth});
+    options.drives[i].weight = profile.mixed_gb_per_second;  // traffic is shared out by rate
   }
-  if (config.io.engine) {
-    options.engine = *config.io.engine == config::IoEngine::kIoUring  ? nvme::EngineKind::kIoUring
-                     : *config.io.engine == config::IoEngine::kLibaio ? nvme::EngineKind::kLibaio
-                                                                      : nvme::EngineKind::kThreads;
-  }
-  options.block_size = config.io.block_size.value_or(options.block_size);
-  options.depth = static_cast<int>(config.io.depth.value_or(options.depth));
   options.threads = static_cast<int>(config.io.threads.value_or(0));
   options.stall_seconds = config.train.stall_timeout;
   return options;
 }
 
 bool pins_memory(const config::RunConfig& config) {
-  const auto store = store_options(config, "zinf");
-  const nvme::EngineKind kind = store ? store->engine : nvme::EngineKind::kAuto;
-  return config.memory.pin &&
-         (kind == nvme::EngineKind::kAuto || kind == nvme::EngineKind::kIoUring) &&
-         nvme::why_unavailable(nvme::EngineKind::kIoUring, 1).empty();
+  const nvme::StoreOptions store = store_options(config, "zinf").value_or(nvme::StoreOptions{});
+  const auto may_pin = [](nvme::EngineKind kind) {
+    return kind == nvme::EngineKind::kAuto || kind == nvme::EngineKind::kIoUring;
+  };
+  const bool asked =
+      store.drives.empty() ||
+      std::any_of(store.drives.begin(), store.drives.end(), [&](const nvme::DriveOptions& drive) {
+        return may_pin(store.settings_of(drive).engine);
+      });
+  return config.memory.pin && asked && nvme::why_unavailable(nvme::EngineKind::kIoUring, 1).empty();
 }
 
 nvme::StoreOptions engine_store(const std::string& folder) {
@@ -394,15 +413,12 @@ plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Op
   const auto profiles = tuned_profiles(config);
   if (!profiles.empty()) {
     hardware.origin += ", drives from zinf-nvme.yaml";
-    std::vector<double> read, write, mixed;
     for (const nvme::NvmeProfile& profile : profiles) {
-      read.push_back(profile.read_gb_per_second * 1e9);
-      write.push_back(profile.write_gb_per_second * 1e9);
-      mixed.push_back(profile.mixed_gb_per_second * 1e9);
+      hardware.drives.push_back({profile.read_gb_per_second * 1e9,
+                                 profile.write_gb_per_second * 1e9,
+                                 profile.mixed_gb_per_second * 1e9});
     }
-    hardware.nvme_read = striped_rate(read, mixed);
-    hardware.nvme_write = striped_rate(write, mixed);
-    hardware.nvme_mixed = striped_rate(mixed, mixed);
+    combine_drives(hardware);
     return hardware;
   }
   // A small drive, or a limit on file sizes, must not fail the probe where the run itself fits.
@@ -419,8 +435,8 @@ plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Op
 nvme::StoreOptions state_store(const config::RunConfig& config, const std::string& run_folder,
                                const std::string& area, const plan::Hardware& hardware) {
   if (auto options = store_options(config, area)) {
-    for (std::size_t i = 0; i < hardware.drive_weights.size(); ++i)
-      options->drives[i].weight = hardware.drive_weights[i];
+    for (std::size_t i = 0; i < hardware.drives.size(); ++i)
+      options->drives[i].weight = hardware.drives[i].mixed;
     return *options;
   }
   nvme::StoreOptions options;

@@ -12,6 +12,7 @@
 #include "engine/data/loader.h"
 #include "engine/plan/planner.h"
 #include "engine/step/trainer.h"
+#include "engine/train/drives.h"
 #include "engine/train/model_input.h"
 #include "engine/train/probe.h"
 #include "nvme/store.h"
@@ -63,6 +64,7 @@ void refuse_too_large(const config::RunConfig& config, const ModelInput& model,
 // Budgets of this machine, or as the config sets them. Error(kUsage) when a drive's folder can't be
 // used.
 plan::Budgets budgets(const config::RunConfig& config, Bytes host_base);
+plan::Budgets budgets_now(const config::RunConfig& config, const ModelInput& model);
 // Empty when the config names no drive.
 std::optional<nvme::StoreOptions> store_options(const config::RunConfig& config,
                                                 const std::string& area);
@@ -81,7 +83,7 @@ plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Op
                                 optim::Pool& pool, const nvme::BenchOptions& bench = {});
 
 // Commits need a place even where no drive is given: then it is the run folder. Several drives
-// share the traffic by what `hardware` measured of them; tuned ones by their profiles.
+// share the traffic by their rates in `hardware`.
 nvme::StoreOptions state_store(const config::RunConfig& config, const std::string& run_folder,
                                const std::string& area, const plan::Hardware& hardware);
 

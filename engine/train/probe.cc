@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -12,7 +11,6 @@
 #include "engine/base/hash.h"
 #include "engine/base/str.h"
 #include "gpu/host_memory.h"
-#include "nvme/bench.h"
 
 namespace zinf::train {
 
@@ -408,47 +406,6 @@ void probe_host(const optim::Optimizer& optimizer, optim::Pool& pool, plan::Hard
     best = std::min(best, now_seconds() - start);
   }
   hardware.host_to_device = hardware.device_to_host = static_cast<double>(half) / best;
-}
-
-double striped_rate(const std::vector<double>& rates, const std::vector<double>& weights) {
-  double sum = 0;
-  for (const double weight : weights) sum += weight;
-  double least = std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i < rates.size(); ++i)
-    least = std::min(least, rates[i] * sum / weights[i]);
-  return least;
-}
-
-void probe_drives(const nvme::StoreOptions& store, Bytes bytes, plan::Hardware& hardware,
-                  const nvme::BenchOptions& bench) {
-  constexpr double kSeconds = 0.15;  // of each measurement, however slow the drive
-  nvme::BenchOptions options;
-  options.wrap_engine = bench.wrap_engine;
-  options.clock = bench.clock;
-  options.engine = store.engine;
-  options.seconds = kSeconds;
-  // A small scratch file holds fewer and smaller blocks than the run will have in flight.
-  options.block_size = std::min(store.block_size, bytes / 16 / 4096 * 4096);
-  if (options.block_size == 0) {  // too little space to measure: rates of a slow drive
-    hardware.nvme_read = hardware.nvme_write = hardware.nvme_mixed = 0.5e9;
-    return;
-  }
-  options.depth = static_cast<int>(
-      std::clamp<Bytes>(bytes / 4 / options.block_size, 1, static_cast<Bytes>(store.depth)));
-  std::vector<double> write, read, mixed;
-  for (const nvme::DriveOptions& drive : store.drives) {
-    nvme::DriveBench of_drive(drive.path, bytes, false, bench.wrap_engine);
-    for (const auto& [traffic, rates] : {std::pair{nvme::Traffic::kWrite, &write},
-                                         {nvme::Traffic::kRead, &read},
-                                         {nvme::Traffic::kMixed, &mixed}}) {
-      options.traffic = traffic;
-      rates->push_back(of_drive.run(options).gb_per_second * 1e9);
-    }
-  }
-  hardware.drive_weights = mixed;
-  hardware.nvme_write = striped_rate(write, mixed);
-  hardware.nvme_read = striped_rate(read, mixed);
-  hardware.nvme_mixed = striped_rate(mixed, mixed);
 }
 
 }  // namespace zinf::train

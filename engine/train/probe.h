@@ -10,8 +10,6 @@
 #include "engine/model/compute.h"
 #include "engine/plan/hardware.h"
 #include "engine/plan/placement.h"
-#include "nvme/bench.h"
-#include "nvme/store.h"
 
 namespace zinf::train {
 
@@ -43,14 +41,5 @@ StageProbe estimate_stages(const model::ModelSpec& model, const plan::ShapeClass
 
 // Copies and the optimizer's memory rate.
 void probe_host(const optim::Optimizer& optimizer, optim::Pool& pool, plan::Hardware& hardware);
-
-// What drives give together when each gets its share by weight: no more than the one that its share
-// keeps busy for longest allows.
-double striped_rate(const std::vector<double>& rates, const std::vector<double>& weights);
-
-// Reads and writes a scratch file of `bytes` on each of the store's drives, alone and together.
-// `bench`: its engine wrapper and clock, for tests; what else it says is not used.
-void probe_drives(const nvme::StoreOptions& store, Bytes bytes, plan::Hardware& hardware,
-                  const nvme::BenchOptions& bench = {});
 
 }  // namespace zinf::train

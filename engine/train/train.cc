@@ -92,15 +92,17 @@ class TrainingRun {
                   name(optimizer_->isa()), " kernels on ", pool_.threads(), " threads"));
     const data::ShapeClass largest = data_.train->shape_classes().front();
     shape_ = {largest.rows, largest.length};
-    const plan::Budgets budget = budgets(config_, host_base_now(model_.model.spec.compute_type));
+    const plan::Budgets budget = budgets_now(config_, model_);
     refuse_too_large(config_, model_, batch_, shape_, budget, budget.host);
     const StageProbe probe = probe_stages(model_.model.spec, *compute_, shape_, budget.device);
     if (model_.compute_type() == model::DType::kFloat16)
       loss_scaler_ = make_loss_scaler(config_, resume_ ? resume_->loss_scale : std::nullopt);
     hardware_ = measure_hardware(config_, *optimizer_, pool_);
-    plan_ =
-        make_plan(plan_request(config_, model_, batch_, shape_, probe, hardware_,
-                               budgets(config_, host_base_now(model_.model.spec.compute_type))));
+    const auto store = state_store(config_, folder_.path(), folder_.area().name, hardware_);
+    plan_ = plan_with_room(store, options_.fresh, hardware_, [&] {
+      return make_plan(plan_request(config_, model_, batch_, shape_, probe, hardware_,
+                                    budgets_now(config_, model_)));
+    });
   }
 
   void show_plan() const {
@@ -465,9 +467,8 @@ StoredLoss stored_loss(const std::string& run_folder, std::optional<std::int64_t
   result.same_machine = machine_changes(manifest, now).empty();
   const std::string metrics = run_folder + "/metrics.jsonl";
   if (!std::filesystem::exists(metrics)) return result;
-  for (const observe::StepRecord& record : observe::read_metrics(metrics)) {
+  for (const observe::StepRecord& record : observe::read_metrics(metrics))
     if (static_cast<std::int64_t>(record.step) == manifest.step + 1) result.logged = record.loss;
-  }
   return result;
 }
 

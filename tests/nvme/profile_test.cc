@@ -88,6 +88,12 @@ TEST(Profile, MissingUnknownDoubleAndWrongKeysAreNamed) {
   EXPECT_NE(
       error(without(text, "block_size") + "block_size: 1000\n").find("1000 is no multiple of 4096"),
       std::string::npos);
+  for (const char* rate : {"0", "-1", "inf", "nan"}) {
+    EXPECT_NE(error(without(text, "write_gb_per_second") + "write_gb_per_second: " + rate + "\n")
+                  .find("write_gb_per_second: "),
+              std::string::npos)
+        << rate;
+  }
   EXPECT_NE(
       error(without(text, "engine") + "engine: fast\n").find("engine: \"fast\" is no valid value"),
       std::string::npos);

@@ -55,6 +55,26 @@ TEST(StripedStore, StripesOverDrivesInProportionToTheirWeights) {
   EXPECT_EQ(std::memcmp(part.data(), out.data() + 44 * kKiB, part.size()), 0);
 }
 
+TEST(StripedStore, EachDriveMayHaveItsOwnSettings) {
+  TwoDrives two;
+  two.options.depth = 8;
+  two.options.block_size = 16 * kKiB;
+  two.options.drives[0].settings = DriveSettings{EngineKind::kThreads, 8 * kKiB, 2};
+  const auto store = two.open(OpenMode::kCreate);
+  Memory out(store->extent_bytes(0)), in(out.size());
+  out.fill(5);
+  write_all(*store, 0, out);
+  read_all(*store, 0, in);
+  EXPECT_TRUE(in == out);
+  const auto counters = store->counters();
+  EXPECT_EQ(counters[0].engine, "threads");
+  EXPECT_LE(counters[0].lane.in_flight_peak, 2u);
+  EXPECT_GE(counters[1].lane.in_flight_peak, 4u);  // a stripe unit has four of its blocks
+  two.options.drives[1].settings = DriveSettings{EngineKind::kAuto, kMiB, 0};
+  EXPECT_NE(error_of([&] { Store refused(two.options); }).find("io.depth is 0; expected 1 to 4096"),
+            std::string::npos);
+}
+
 // The first should take 6 of the 8 MiB, and has room for 3.
 TEST(StripedStore, ADriveWithoutRoomForItsShareTakesWhatItCanAndIsSaidOnce) {
   TwoDrives two;

@@ -30,8 +30,9 @@ std::string outcome(const std::string& folder) {
     optim::Pool pool(1);
     const optim::Optimizer optimizer(optim::Format{}, {});
     const plan::Hardware hardware = measure_hardware(config, optimizer, pool);
-    std::string text = str(nvme::engine_kind_name(store.engine), " ", store.block_size, " ",
-                           store.depth, " weight ", store.drives[0].weight);
+    const nvme::DriveSettings& settings = store.settings_of(store.drives[0]);
+    std::string text = str(nvme::engine_kind_name(settings.engine), " ", settings.block_size, " ",
+                           settings.depth, " weight ", store.drives[0].weight);
     // Rates that are measured now differ from run to run; that they are measured does not.
     if (hardware.origin.find("zinf-nvme.yaml") == std::string::npos) return text + " not used";
     return str(text, " ", hardware.nvme_read, " ", hardware.nvme_write, " ", hardware.nvme_mixed);
@@ -106,6 +107,99 @@ TEST(SeveralDrives, FoldersOfOneFileSystemShareItsSpace) {
   EXPECT_LT(both, nvme::free_bytes(first.path()) / 10 * 13);
 }
 
+// Two tuned folders, one three times as fast as the other, and a config with them.
+class TunedDrives : public ::testing::Test {
+ protected:
+  TunedDrives() {
+    tune(first_.path(), nvme::EngineKind::kThreads, 128 * kKiB, 3, 3);
+    tune(second_.path(), nvme::EngineKind::kAuto, 64 * kKiB, 5, 1);
+  }
+  static void tune(const std::string& folder, nvme::EngineKind engine, Bytes block, int depth,
+                   double gb_per_second) {
+    nvme::NvmeProfile profile;
+    profile.engine = engine;
+    profile.block_size = block;
+    profile.depth = depth;
+    profile.read_gb_per_second = profile.write_gb_per_second = profile.mixed_gb_per_second =
+        gb_per_second;
+    const nvme::DirectoryFacts facts = nvme::probe_directory(folder);
+    const nvme::DeviceInfo device = nvme::device_of(folder);
+    profile.device = device.model.empty() ? device.name : device.model;
+    profile.file_system = facts.file_system;
+    profile.direct = facts.direct;
+    nvme::save_profile(folder, profile);
+  }
+  config::RunConfig config_with(const std::string& first_capacity,
+                                const std::string& io = "{}") const {
+    const std::string file = first_.path() + "/run.yaml";
+    std::ofstream(file) << "{model: {type: mlp, width: 512, layers: 4}, data: {format: random}, "
+                           "train: {steps: 1}, placement: {weights: nvme, optimizer: nvme}, "
+                           "train_micro_batch_size_per_gpu: 1, io: "
+                        << io
+                        << ", memory: {host: 1GiB, device: 64MiB, nvme: [{path: " << first_.path()
+                        << ", capacity: " << first_capacity << "}, {path: " << second_.path()
+                        << ", capacity: 1GiB}]}}";
+    return config::load(file, {}).config;
+  }
+  testing::TempFolder first_, second_;
+};
+
+TEST_F(TunedDrives, EachIsReadAndWrittenWithItsOwnSettings) {
+  nvme::StoreOptions store = *store_options(config_with("1GiB"), "area");
+  EXPECT_EQ(store.settings_of(store.drives[0]).engine, nvme::EngineKind::kThreads);
+  EXPECT_EQ(store.settings_of(store.drives[1]).engine, nvme::EngineKind::kAuto);
+  EXPECT_EQ(store.settings_of(store.drives[0]).depth, 3);
+  EXPECT_EQ(store.settings_of(store.drives[1]).depth, 5);
+  EXPECT_EQ(store.settings_of(store.drives[1]).block_size, 64 * kKiB);
+  // What the config says is said of all.
+  store = *store_options(config_with("1GiB", "{depth: 7, engine: threads}"), "area");
+  for (const nvme::DriveOptions& drive : store.drives) {
+    EXPECT_EQ(store.settings_of(drive).depth, 7);
+    EXPECT_EQ(store.settings_of(drive).engine, nvme::EngineKind::kThreads);
+  }
+  EXPECT_EQ(store.settings_of(store.drives[1]).block_size, 64 * kKiB);
+}
+
+// The fast drive has room for a sixth of its share: the plan is of the slow one's pace, before the
+// area is there and once it is, with whatever room by then.
+TEST_F(TunedDrives, OneWithoutRoomForItsShareSlowsThePlan) {
+  optim::Pool pool(1);
+  const auto plan_of = [&](const config::RunConfig& config, plan::Hardware& hardware, bool fresh) {
+    const ModelInput model = open_model(config, false);
+    const BatchShape batch = batch_shape(config, model, 1);
+    const plan::ShapeClass shape{static_cast<int>(batch.micro), 1};
+    const optim::Optimizer optimizer(optimizer_format(config, model.compute_type()), {});
+    hardware = measure_hardware(config, optimizer, pool);
+    hardware.flops_per_second = 1e12;
+    return plan_with_room(state_store(config, first_.path(), "area", hardware), fresh, hardware,
+                          [&] {
+                            return make_plan(plan_request(config, model, batch, shape,
+                                                          estimate_stages(model.model.spec, shape),
+                                                          hardware, budgets_now(config, model)));
+                          });
+  };
+  plan::Hardware roomy, tight, kept, anew;
+  const plan::Plan fast = plan_of(config_with("1GiB"), roomy, false);
+  EXPECT_NEAR(roomy.nvme_mixed, 4e9, 4e7);
+  const Bytes room = kMiB + fast.nvme_bytes / 8;  // behind the header
+  const config::RunConfig narrow = config_with(str(room, "B"));
+  const plan::Plan slow = plan_of(narrow, tight, false);
+  EXPECT_GT(slow.forecast.step_seconds, fast.forecast.step_seconds);
+
+  nvme::Store store(state_store(narrow, first_.path(), "area", tight));
+  store.allocate(slow.nvme_bytes);
+  store.open(nvme::OpenMode::kCreate);
+  const double share = static_cast<double>(store.drive_bytes(0) - kMiB) / slow.nvme_bytes;
+  EXPECT_LT(share, 0.126);
+  for (const double rate : {tight.nvme_read, tight.nvme_write, tight.nvme_mixed})
+    EXPECT_NEAR(rate, 1e9 / (1 - share), 3e7);
+
+  plan_of(config_with("1GiB"), kept, false);
+  EXPECT_NEAR(kept.nvme_mixed, tight.nvme_mixed, 1e7);
+  plan_of(config_with("1GiB"), anew, true);
+  EXPECT_NEAR(anew.nvme_mixed, 4e9, 4e7);
+}
+
 // Without a profile the drives are measured, and share the traffic by that: both are busy for the
 // same time. The slower reads and writes at a third of the other's speed.
 TEST(SeveralDrives, AreMeasuredAndShareTheTrafficByIt) {
@@ -125,8 +219,8 @@ TEST(SeveralDrives, AreMeasuredAndShareTheTrafficByIt) {
       measure_hardware(config, optim::Optimizer(optim::Format{}, {}), pool, bench);
   EXPECT_NEAR(hardware.nvme_read, 800e6, 800e6 * 0.05);
   EXPECT_NEAR(hardware.nvme_write, 400e6, 400e6 * 0.05);
-  ASSERT_EQ(hardware.drive_weights.size(), 2u);
-  EXPECT_DOUBLE_EQ(hardware.nvme_mixed, hardware.drive_weights[0] + hardware.drive_weights[1]);
+  ASSERT_EQ(hardware.drives.size(), 2u);
+  EXPECT_DOUBLE_EQ(hardware.nvme_mixed, hardware.drives[0].mixed + hardware.drives[1].mixed);
 
   nvme::StoreOptions options = state_store(config, first.path(), "area", hardware);
   options.wrap_engine = drives.wrapper();
@@ -156,7 +250,7 @@ TEST(SeveralDrives, AreMeasuredAndShareTheTrafficByIt) {
         << drive;
   }
 
-  hardware.drive_weights.clear();  // tuned, or too little space to measure
+  hardware.drives.clear();  // too little space to measure
   EXPECT_EQ(state_store(config, first.path(), "area", hardware).drives[0].weight, 1);
 }
 
