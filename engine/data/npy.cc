@@ -11,6 +11,9 @@
 namespace zinf::data {
 namespace {
 
+// Of rows and of columns: so many times so many numbers of 4 bytes still fit 64 bits.
+constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
+
 struct NpyFile {
   FileReader file;
   Bytes offset = 0;
@@ -33,8 +36,7 @@ std::optional<std::pair<std::int64_t, std::int64_t>> parse_shape(const std::stri
   for (int i = 0; i < 2; ++i) {
     while (next != end && *next == ' ') ++next;
     const auto [behind, code] = std::from_chars(next, end, sizes[i]);
-    if (code != std::errc() || sizes[i] < 0 || sizes[i] > (std::int64_t{1} << 31))
-      return std::nullopt;
+    if (code != std::errc() || sizes[i] < 0 || sizes[i] > kMost) return std::nullopt;
     next = behind;
     if (next == end || *next != (i == 0 ? ',' : ')')) return std::nullopt;
     ++next;

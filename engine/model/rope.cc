@@ -66,6 +66,11 @@ void read_scaling(const JsonConfig& json, std::int64_t max_length, RopeSettings&
     rope.beta_fast = json.number_or("beta_fast", 1e-3, 1e6, 32);
     rope.beta_slow = json.number_or("beta_slow", 1e-3, 1e6, 1);
     rope.truncate = json.flag_or("truncate", true);
+    if (rope.theta <= 1) {
+      throw Error(ErrorKind::kUsage,
+                  str(json.where("rope_type"),
+                      ": rope scaling \"yarn\" expects rope_theta above 1, found ", rope.theta));
+    }
   }
 }
 

@@ -288,6 +288,46 @@ class Errors(Case):
         self.write("model/tokenizer.json", "{")
         self.assertIn("can't read model/tokenizer.json", self.refused(self.write("b.txt", "x")))
 
+    def test_hostile_records(self):
+        deep = "[" * 100000 + "]" * 100000
+        self.assertEqual(self.refused(self.write("a.jsonl", f'{{"text": {deep}}}\n')), "a.jsonl:1: JSON that is nested too deeply")
+        self.assertEqual(self.refused(self.write("a.json", deep)), "a.json: JSON that is nested too deeply")
+        self.assertEqual(self.refused(self.write("a.jsonl", '{"text": "one"}\n{"text": "a \\ud800 b"}\n')),
+                         "a.jsonl:2: \\ud800 is half a character (a lone surrogate); its other half is missing")
+        self.assertEqual(self.build(self.write("a.jsonl", '{"text": "\\ud83d\\ude00"}\n'))[0], [self.ids("\U0001f600")])
+        for content in ([{"type": "text", "text": 5}], {"text": "x"}, None):
+            self.assertEqual(self.refused(self.lines("a.jsonl", {"messages": [{"role": "user", "content": content}]})),
+                             "a.jsonl:1: a message of 'user' has no text in 'content'")
+        record = {"instruction": "x", "output": "y", "history": 5}
+        self.assertEqual(self.refused(self.lines("a.jsonl", record)), "a.jsonl:1: field 'history' is int, expected list")
+
+    def test_damaged_archives(self):
+        whole = gzip.compress(b"one two three " * 1000)
+        for name, data in (("no.txt.gz", b"plain text"), ("cut.txt.gz", whole[:-20]), ("bad.txt.gz", whole[:20] + b"\xff" * 20 + whole[40:])):
+            text = self.refused(self.write(name, data))
+            self.assertTrue(text.startswith(f"{name} can't be unpacked: "), text)
+            self.assertTrue(text.endswith("; it is damaged or no gzip file"), text)
+
+    def test_hostile_tokenizers(self):
+        text, talk = self.write("b.txt", "x"), self.lines("a.jsonl", {"messages": TALK})
+        for config, reason in (("[]", "tokenizer_config.json is list, expected an object"),
+                               ('{"added_tokens_decoder": {"0": 5}}', "added_tokens_decoder is not"),
+                               ('{"added_tokens_decoder": [1]}', "added_tokens_decoder is not")):
+            self.write("model/tokenizer_config.json", config)
+            self.assertIn(reason, self.refused(text))
+        for template, reason in ((5, "chat_template is int, expected text"), ([{"name": "default"}, 5], "has no chat template"),
+                                 ("{{ 1 / 0 }}", "refuses this conversation: division by zero"),
+                                 ("{% for i in range(999999999) %}{% endfor %}", "refuses this conversation: Range too big"),
+                                 ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "refuses this conversation: maximum recursion depth")):
+            save_tokenizer(self.model, template=None, chat_template=template)
+            self.assertIn(reason, self.refused(talk))
+        self.write("model/chat_template.jinja", b"{{ '\xff' }}")
+        self.assertIn("model/chat_template.jinja:1: byte 0xff is not UTF-8", self.refused(talk))
+        os.unlink(self.path("model/tokenizer.json"))
+        self.write("model/vocab.json", "[1]")
+        self.write("model/merges.txt", "a\n")
+        self.assertIn("can't read model/vocab.json and model/merges.txt", self.refused(text))
+
     def test_writer_refuses_what_does_not_fit(self):
         with self.assertRaisesRegex(UserError, "a vocabulary of 100000 does not fit 16-bit tokens"):
             TokenWriter(self.path("x"), 100000, 2)

@@ -116,6 +116,11 @@ TEST_F(TableFileTest, NpyFilesThatAreRefused) {
             std::string::npos);
   EXPECT_NE(refusal(npy(shape("9999999999999, 9999999"), {1})).find("two-dimensional"),
             std::string::npos);
+  // Whose product is no number of bytes.
+  EXPECT_NE(refusal(npy(shape("2147483648, 2147483648"), {})).find("two-dimensional"),
+            std::string::npos);
+  EXPECT_NE(refusal(npy(shape("2147483647, 2147483647"), {})).find("expected 18446744056529682"),
+            std::string::npos);
   EXPECT_NE(refusal(npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1, 1)}", {1, 2}))
                 .find("float32"),
             std::string::npos);

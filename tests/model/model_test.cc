@@ -94,6 +94,10 @@ TEST(Model, RopeScalingIsNeverIgnored) {
   expect_refused(
       llama_text(R"(, "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})"),
       {"partial_rotary_factor"});
+  expect_refused(
+      llama_text(
+          R"(, "rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": 8})"),
+      {"yarn", "rope_theta above 1"});
   for (const char* same : {R"(, "rope_scaling": null)", R"(, "rope_scaling": {"type": "default"})",
                            R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 10000})",
                            R"(, "rope_theta": 10000.0)"}) {

@@ -132,3 +132,20 @@ def test_other_architecture_is_refused(tmp_path):
     result = convert(tmp_path / "other.gguf", tmp_path / "hf")
     assert result.returncode == 1
     assert "architecture falcon: only llama can be written" in result.stderr
+
+
+def test_damaged_files_are_refused_in_one_line(tmp_path):
+    write_gguf(tmp_path / "whole.gguf", tiny_model())
+    whole = (tmp_path / "whole.gguf").read_bytes()
+    without_merges = whole.replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.morges")
+    no_heads = whole.replace(b"llama.attention.head_count_kv\x04\0\0\0\x02", b"llama.attention.head_count_kv\x04\0\0\0\0")
+    assert len({whole, without_merges, no_heads}) == 3
+    damaged = {"empty": b"", "text": b"no model at all" * 100, "short": whole[:100], "cut": whole[:-1000],
+               "many tensors": whole[:8] + b"\xff" * 7 + whole[15:], "many keys": whole[:16] + b"\xff" * 7 + whole[23:],
+               "merges": without_merges, "heads": no_heads}
+    for name, data in damaged.items():
+        (tmp_path / "bad.gguf").write_bytes(data)
+        result = convert(tmp_path / "bad.gguf", tmp_path / name)
+        assert result.returncode == 1, name
+        assert "bad.gguf is damaged, or no GGUF file" in result.stderr, (name, result.stderr)
+        assert len(result.stderr.splitlines()) == 1, (name, result.stderr)

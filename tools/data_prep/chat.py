@@ -11,6 +11,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from . import UserError
+from .sources import decode_utf8
 
 
 class GenerationBlocks(Extension):
@@ -40,12 +41,14 @@ def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=F
 def template_text(tokenizer):
     path = os.path.join(tokenizer.folder, "chat_template.jinja")
     if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+        with open(path, "rb") as file:
+            return decode_utf8(file.read(), path, 1)
     template = tokenizer.config.get("chat_template")
     if isinstance(template, list):  # several, by name
-        named = {entry["name"]: entry["template"] for entry in template}
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
         template = named.get("default")
+    if template is not None and not isinstance(template, str):
+        raise UserError(f"{tokenizer.folder}/tokenizer_config.json: chat_template is {type(template).__name__}, expected text")
     return template
 
 
@@ -64,7 +67,7 @@ class ChatTemplate:
         environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
         try:
             self.template = environment.from_string(text)
-        except jinja2.exceptions.TemplateError as error:
+        except (jinja2.exceptions.TemplateError, RecursionError) as error:
             raise UserError(f"the chat template of {tokenizer.folder} is wrong: {error}") from error
         self.marks_generation = "generation" in text and "endgeneration" in text
         self.special = tokenizer.special
@@ -73,8 +76,9 @@ class ChatTemplate:
         try:
             return self.template.render(messages=messages, tools=None, documents=None, generation_mark=mark,
                                         add_generation_prompt=add_generation_prompt, **self.special)
-        except (jinja2.exceptions.TemplateError, TypeError, AttributeError, KeyError) as error:
-            raise UserError(f"the chat template refuses this conversation: {error}") from error
+        except Exception as error:  # a template can fail in any way that Python knows
+            reason = str(error) or type(error).__name__
+            raise UserError(f"the chat template refuses this conversation: {reason}") from error
 
     def render_with_spans(self, messages):
         """The text, and the character ranges of the assistant's turns (content and end-of-turn mark)."""

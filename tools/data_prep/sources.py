@@ -3,10 +3,12 @@
 A record is (where, value): where = "file:line" for messages; value = a text, or a list of {role, content} messages.
 """
 
+import contextlib
 import glob
 import gzip
 import json
 import os
+import zlib
 
 from . import UserError
 
@@ -30,11 +32,17 @@ def expand(patterns):
     return paths
 
 
+@contextlib.contextmanager
 def open_bytes(path):
     try:
-        return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
+        file = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
     except OSError as error:
         raise UserError(f"can't open {path}: {error.strerror}") from error
+    with file:
+        try:
+            yield file
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise UserError(f"{path} can't be unpacked: {error}; it is damaged or no gzip file") from error
 
 
 def decode_utf8(data, path, first_line):
@@ -88,26 +96,35 @@ def text_pieces(path):
             line += piece.count(b"\n")
 
 
+def parse_json(where, text):
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{where}: not JSON: {error}") from error
+    except RecursionError as error:
+        raise UserError(f"{where}: JSON that is nested too deeply") from error
+    if "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            code = ord(error.object[error.start])
+            raise UserError(f"{where}: \\u{code:04x} is half a character (a lone surrogate); its other half is missing") from error
+    return value
+
+
 def json_records(path):
     if path.removesuffix(".gz").endswith(".json"):
         with open_bytes(path) as file:
             data = decode_utf8(file.read(), path, 1)
         if data.lstrip().startswith("["):
-            try:
-                for number, value in enumerate(json.loads(data)):
-                    yield f"{path}: record {number + 1}", value
-            except ValueError as error:
-                raise UserError(f"{path}: {error}") from error
+            for number, value in enumerate(parse_json(path, data)):
+                yield f"{path}: record {number + 1}", value
             return
     with open_bytes(path) as file:
         for number, line in enumerate(file, 1):
             text = decode_utf8(line, path, number)
-            if not text.strip():
-                continue
-            try:
-                yield f"{path}:{number}", json.loads(text)
-            except ValueError as error:
-                raise UserError(f"{path}:{number}: not JSON: {error}") from error
+            if text.strip():
+                yield f"{path}:{number}", parse_json(f"{path}:{number}", text)
 
 
 def parquet_records(path):
@@ -149,7 +166,8 @@ def plain_message(where, message, role_key, content_key):
         raise UserError(f"{where}: unknown role {role!r}; known are {', '.join(sorted(ROLES))}")
     content = message.get(content_key)
     if isinstance(content, list):  # the form with several parts
-        content = "".join(part.get("text", "") for part in content if isinstance(part, dict))
+        parts = [part.get("text", "") for part in content if isinstance(part, dict)]
+        content = "".join(parts) if all(isinstance(part, str) for part in parts) else None
     if content is None and message.get("tool_calls"):
         content = ""
     if not isinstance(content, str):
@@ -164,7 +182,7 @@ def conversation(where, record, form):
     if form != "messages" and record.get("system"):
         messages.append({"role": "system", "content": field(where, record, "system")})
     if form == "alpaca":
-        for turn in record.get("history") or []:
+        for turn in field(where, record, "history", list) if record.get("history") else []:
             if not (isinstance(turn, list) and len(turn) == 2 and all(isinstance(part, str) for part in turn)):
                 raise UserError(f"{where}: history must be a list of [instruction, response] pairs")
             messages += [{"role": "user", "content": turn[0]}, {"role": "assistant", "content": turn[1]}]

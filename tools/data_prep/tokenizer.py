@@ -15,9 +15,12 @@ SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls
 def read_json(path):
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError) as error:
+            value = json.load(file)
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"can't read {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is {type(value).__name__}, expected an object")
+    return value
 
 
 def optional_json(folder, name):
@@ -34,7 +37,10 @@ def load_library_tokenizer(folder):
             raise UserError(f"can't read {path}: {error}") from error
     vocabulary, merges = os.path.join(folder, "vocab.json"), os.path.join(folder, "merges.txt")
     if os.path.exists(vocabulary) and os.path.exists(merges):
-        tokenizer = Tokenizer(models.BPE.from_file(vocabulary, merges))
+        try:
+            tokenizer = Tokenizer(models.BPE.from_file(vocabulary, merges))
+        except Exception as error:
+            raise UserError(f"can't read {vocabulary} and {merges}: {error}") from error
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
         return tokenizer
@@ -70,7 +76,11 @@ class FolderTokenizer:
         return tokens
 
     def _add_missing_special_tokens(self):
-        missing = {entry["content"] for entry in self.config.get("added_tokens_decoder", {}).values()}
+        added = self.config.get("added_tokens_decoder") or {}
+        entries = list(added.values()) if isinstance(added, dict) else [None]
+        if not all(isinstance(entry, dict) and isinstance(entry.get("content"), str) for entry in entries):
+            raise UserError(f"{self.folder}/tokenizer_config.json: added_tokens_decoder is not {{id: {{\"content\": text}}}}")
+        missing = {entry["content"] for entry in entries}
         missing |= set(self.special.values())
         missing = [text for text in sorted(missing) if self.library.token_to_id(text) is None]
         # Without tokenizer.json, special tokens are ordinary entries of vocab.json until marked.

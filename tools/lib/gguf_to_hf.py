@@ -178,8 +178,7 @@ def write_tokenizer(gguf, folder):
     write_json(folder / "special_tokens_map.json", special)
 
 
-def main():
-    source, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+def convert(source, folder):
     gguf = Gguf(source)
     if gguf.architecture != "llama":
         fail(f"architecture {gguf.architecture}: only llama can be written")
@@ -187,6 +186,16 @@ def main():
     write_config(gguf, folder, tied)
     write_tokenizer(gguf, folder)
     print(f"{gguf.value('general.name', source)}: {count:,} parameters, vocabulary {len(gguf.value('tokenizer.ggml.tokens')):,}")
+
+
+def main():
+    source = sys.argv[1]
+    try:
+        convert(source, pathlib.Path(sys.argv[2]))
+    except OSError as error:
+        fail(str(error))
+    except Exception as error:  # the reader trusts the file, so that a damaged one fails anywhere
+        fail(f"{source} is damaged, or no GGUF file of a llama: {type(error).__name__}: {error}; fetch it again")
 
 
 main()
