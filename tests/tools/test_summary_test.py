@@ -94,6 +94,11 @@ def test_unittest_counts_by_its_tests(tmp_path):
     case = ("py", f"<system-out>{out}</system-out>")
     code, lines = run(tmp_path, [case], {}, "main: py: test_a # optional\n")
     assert (code, lines[-1]) == (0, "3 passed, 0 failed, 1 skipped")
+    out = ("test_b (x.T.test_b)\nSays (at length) what. ... ok\ntest_c (x.T.test_c) ... ok\n"
+           "test_a (x.T.test_a)\nSays (at length) what. ... skipped \"it's not here\"\n-----\nRan 3 tests in 0.1s\n\nOK (skipped=1)\n")
+    code, lines = run(tmp_path, [("py", f"<system-out>{out}</system-out>")], {}, "main: py: test_a # optional\n")
+    assert (code, lines[-1]) == (0, "2 passed, 0 failed, 1 skipped")
+    assert "  main: py: test_a: it's not here" in lines
     case = ("py", '<failure message="Failed"/><system-out>Ran 4 tests in 0.1s\n\nFAILED (failures=1, errors=1)\n</system-out>')
     code, lines = run(tmp_path, [case], {})
     assert (code, lines[-1]) == (1, "2 passed, 2 failed, 0 skipped")

@@ -18,7 +18,7 @@ CTEST_SKIPS = ("SKIP_RETURN_CODE", "SKIP_REGULAR_EXPRESSION", "Disabled")
 PYTEST_CLOSING = re.compile(r"^=+ (.*\b(?:passed|failed|skipped|error|errors)\b.*) in [\d.]+s.* =+$", re.M)
 UNITTEST_COUNT = re.compile(r"^Ran (\d+) tests? in ", re.M)
 UNITTEST_CLOSING = re.compile(r"^(?:OK|FAILED)(?: \((.*)\))?$", re.M)
-UNITTEST_SKIP = re.compile(r"^(\S+) .*\.\.\. skipped ['\"](.*)['\"]$", re.M)
+UNITTEST_SKIP = re.compile(r"^(\w+) \([\w.]+\)(?:\n.*)? \.\.\. skipped ['\"](.*)['\"]$", re.M)  # a docstring's first line stands between
 PYTEST_SKIP = re.compile(r"^SKIPPED \[(\d+)\] (.+?): (.+)$", re.M)
 
 
