@@ -106,31 +106,30 @@ void update_int8_kernel(const UpdateArgs& args) {
         weight.prefetch(a, begin + i + kPrefetchElements);
         const Floats<V> g = L::load(a.gradient + begin + i);
         Floats<V> w = weight.load(a, begin + i);
-        Floats<V> first{zero, zero}, second{zero, zero};
-        if constexpr (A::kFirst) {
-          first = {SignedBlock<V>::template decode<k>(first_codes.a, first_decoder),
-                   SignedBlock<V>::template decode<k>(first_codes.b, first_decoder)};
-        }
-        if constexpr (A::kSecond) {
-          second = {UnsignedBlock<V>::template decode<k>(second_codes.a, second_decoder),
-                    UnsignedBlock<V>::template decode<k>(second_codes.b, second_decoder)};
-        }
-        algorithm.step(w.a, first.a, second.a, V::mul(g.a, factor));
-        algorithm.step(w.b, first.b, second.b, V::mul(g.b, factor));
+        // One vector after the other, so that what is on the way fits the registers.
+        const auto step = [&](F & of_w, F of_g, typename V::I first_code, typename V::I second_code,
+                              std::int64_t at) __attribute__((always_inline)) {
+          F first = zero, second = zero;
+          if constexpr (A::kFirst)
+            first = SignedBlock<V>::template decode<k>(first_code, first_decoder);
+          if constexpr (A::kSecond)
+            second = UnsignedBlock<V>::template decode<k>(second_code, second_decoder);
+          algorithm.step(of_w, first, second, V::mul(of_g, factor));
+          if constexpr (A::kFirst) {
+            first_range.see(first);
+            V::store(block.firsts + at, first);
+          }
+          if constexpr (A::kSecond) {
+            second_range.see(second);
+            V::store(block.seconds + at, second);
+          }
+        };
+        step(w.a, g.a, first_codes.a, second_codes.a, i);
+        step(w.b, g.b, first_codes.b, second_codes.b, i + V::kWidth);
         const Bits<V> bits = random.template at<L>(i);
         V::istore(block.random + i, bits.a);
         V::istore(block.random + i + V::kWidth, bits.b);
         weight.store(a, begin + i, w, bits);
-        if constexpr (A::kFirst) {
-          first_range.see(first.a);
-          first_range.see(first.b);
-          InOrder<V>::store(block.firsts + i, first);
-        }
-        if constexpr (A::kSecond) {
-          second_range.see(second.a);
-          second_range.see(second.b);
-          InOrder<V>::store(block.seconds + i, second);
-        }
       });
     }
     if constexpr (A::kFirst) block.first_encoder = first_range.encoder(first_block);

@@ -50,9 +50,8 @@ constexpr std::int64_t kPrefetchBlocks = kPrefetchElements / kQuantum * kInt8Blo
 // The same codes' cache lines.
 template <class V>
 void prefetch_codes(const unsigned char* block, std::int64_t i) {
-  if constexpr (V::kWidth * 4 < 64) return;
-  __builtin_prefetch(block + 2 * i);
-  __builtin_prefetch(block + kQuantum / 2 + 2 * i);
+  prefetch_lines<4 * V::kWidth>(block + 2 * i);
+  prefetch_lines<4 * V::kWidth>(block + kQuantum / 2 + 2 * i);
 }
 template <class V>
 void store_codes(unsigned char* block, std::int64_t i, const Bits<V>& codes) {
@@ -116,14 +115,15 @@ struct SignedBlock {
   // Codes to bytes 0 to 3.
   static I pack(I c0, I c1, I c2, I c3) {
     const I low = place(c0, c2), high = place(c1, c3);
-    return V::select(0xFF00FF00u, high, V::template shr_words<8>(low));
+    return V::ior(V::iand(high, V::iset(0xFF00FF00u)), V::template shr_words<8>(low));
   }
 
  private:
-  // In the upper bytes of the words.
+  // In the upper bytes of the words. What the shift brings to the sign's place is always set: z is
+  // at least 2^-7 and below 2.
   static I place(I x, I y) {
     const I words = V::select(0xFFFF0000u, y, V::template shr<16>(x));
-    return V::select(0x80008000u, words, V::template shl_words<5>(words));
+    return V::iand(V::template shl_words<5>(words), V::ior(words, V::iset(0x7FFF7FFFu)));
   }
 };
 
@@ -152,13 +152,15 @@ struct UnsignedBlock {
     const I code = shifted<V, 15 - 8 * k>(codes);
     const I z = V::select(0x007F8000u, code, V::iset(0x3F800000u));
     const I above = V::truncate(V::fms(V::from_bits(z), d.steps, d.offset));
-    return V::from_bits(V::template add_where_bits<0xFFu << 8 * k>(above, d.low, codes));
+    return V::from_bits(V::template add_where_bits<0x007F8000u>(above, d.low, code));
   }
 
-  F most = V::set(0.0f), least = V::set(kLargest);
+  // Bits less 1, as numbers without a sign: zero is the largest of them.
+  F most = V::set(0.0f);
+  I least = V::isub(V::bits(V::set(kLargest)), V::iset(1));
   void see(F x) {
     most = V::max(x, most);
-    least = V::min_of_nonzero(least, x);
+    least = V::min_unsigned(least, V::isub(V::bits(x), V::iset(1)));
   }
 
   struct Encoder {
@@ -167,7 +169,7 @@ struct UnsignedBlock {
   // Writes the block's range.
   Encoder encoder(unsigned char* block) const {
     const float largest = V::max_lane(most);
-    float smallest = V::min_lane(least);
+    float smallest = V::min_lane(V::from_bits(V::iadd(least, V::iset(1))));
     const float bound = largest * kUnsignedRange;
     if (smallest < bound) smallest = bound;
     std::uint32_t low = 0, high = 0;

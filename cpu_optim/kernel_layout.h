@@ -32,13 +32,18 @@ Floats<V> from_bits(const Bits<V>& x) {
 constexpr std::int64_t kPrefetchElements = 512;
 constexpr std::int64_t kPrefetchOnlyStream = 2048;  // where nothing but one fp32 range is read
 
-// Of a pair of vectors at p, every cache line. A set whose pair is less than a line does without:
-// it waits for its arithmetic, not for memory.
+// Of these bytes at p, every cache line. Where they are less than half a line, none: such a set
+// waits for its arithmetic, not for memory.
+template <int kBytes>
+[[gnu::always_inline]] inline void prefetch_lines(const void* p) {
+  constexpr int kLine = 64;
+  if constexpr (kBytes >= kLine / 2) {
+    for (int at = 0; at < kBytes; at += kLine) __builtin_prefetch(static_cast<const char*>(p) + at);
+  }
+}
 template <class V, class T>
 [[gnu::always_inline]] inline void prefetch_pair(const T* p) {
-  constexpr int kLine = 64, kBytes = 2 * V::kWidth * static_cast<int>(sizeof(T));
-  const auto* bytes = reinterpret_cast<const char*>(p);
-  for (int at = 0; at + kLine <= kBytes; at += kLine) __builtin_prefetch(bytes + at);
+  prefetch_lines<2 * V::kWidth* static_cast<int>(sizeof(T))>(p);
 }
 
 template <class V>
@@ -84,8 +89,9 @@ struct EvenOdd {
   static constexpr std::uint32_t kHigh = 0xFFFF0000u;
 
   static Floats<V> load(const float* p) {
-    const typename V::F x = V::load(p), y = V::load(p + V::kWidth);
-    return {V::evens(x, y), V::odds(x, y)};
+    Floats<V> x;
+    V::load_even_odd(p, x.a, x.b);
+    return x;
   }
   static void store(float* p, const Floats<V>& x) {
     V::store(p, V::zip_low(x.a, x.b));

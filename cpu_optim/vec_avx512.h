@@ -38,7 +38,7 @@ struct Avx512 {
   static I add_where_bits(I a, I b, I c) {
     return _mm512_maskz_add_epi32(_mm512_test_epi32_mask(c, iset(kBits)), a, b);
   }
-  static F min_of_nonzero(F a, F b) { return _mm512_mask_min_ps(a, nonzero(b), a, b); }
+  static I min_unsigned(I a, I b) { return _mm512_min_epu32(a, b); }
   static bool any_nan(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0; }
   using Ordered = __mmask16;
   static Ordered all_ordered() { return 0xFFFF; }
@@ -87,9 +87,11 @@ struct Avx512 {
     return _mm512_srli_epi16(a, kBits);
   }
   static I sign_words(I a) { return _mm512_srai_epi16(a, 15); }
-  static F evens(F x, F y) { return _mm512_permutex2var_ps(x, iadd(lanes(), lanes()), y); }
-  static F odds(F x, F y) {
-    return _mm512_permutex2var_ps(x, iadd(iadd(lanes(), lanes()), iset(1)), y);
+  static void load_even_odd(const float* p, F& even, F& odd) {
+    const F x = load(p), y = load(p + kWidth);
+    const I order = iadd(lanes(), lanes());
+    even = _mm512_permutex2var_ps(x, order, y);
+    odd = _mm512_permutex2var_ps(x, iadd(order, iset(1)), y);
   }
   static F zip_low(F even, F odd) { return _mm512_permutex2var_ps(even, zip_order(0), odd); }
   static F zip_high(F even, F odd) { return _mm512_permutex2var_ps(even, zip_order(8), odd); }

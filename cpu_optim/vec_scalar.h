@@ -38,15 +38,14 @@ struct Scalar {
   static F with_sign(F a, F b) {
     return std::bit_cast<F>(std::bit_cast<I>(a) | (std::bit_cast<I>(b) & 0x80000000u));
   }
-  // a + b, but 0 where c is 0.
+  // a + b, but 0 where c is 0. c has no sign.
   static I add_where_nonzero(I a, I b, F c) { return c != 0.0f ? a + b : 0; }
-  // a + b, but 0 where none of these bits of c is set.
+  // a + b, but 0 where none of these bits of c is set. The sign is none of them.
   template <std::uint32_t kBits>
   static I add_where_bits(I a, I b, I c) {
     return (c & kBits) != 0 ? a + b : 0;
   }
-  // The lower of both; a where b is 0.
-  static F min_of_nonzero(F a, F b) { return b != 0.0f ? min(a, b) : a; }
+  static I min_unsigned(I a, I b) { return a < b ? a : b; }
   static bool any_nan(F a) { return a != a; }
   // Whether no lane of any vector so far is a NaN, lane by lane.
   using Ordered = bool;
@@ -99,9 +98,11 @@ struct Scalar {
     return (a >> kBits) & (0x00010001u * (0xFFFFu >> kBits));
   }
   static I sign_words(I a) { return (a >> 15 & 0x00010001u) * 0xFFFFu; }
-  // The vectors x and y as one sequence: its even and odd elements, and back.
-  static F evens(F x, F) { return x; }
-  static F odds(F, F y) { return y; }
+  // The even and the odd elements of two vectors in memory, and the two from these.
+  static void load_even_odd(const float* p, F& even, F& odd) {
+    even = p[0];
+    odd = p[1];
+  }
   static F zip_low(F even, F) { return even; }
   static F zip_high(F, F odd) { return odd; }
 
