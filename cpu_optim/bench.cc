@@ -16,10 +16,11 @@ namespace zinf::optim {
 
 namespace {
 
-// Pages of its own, huge where the system gives them; touched, so that no fault is timed.
+// Pages of its own, huge where the system gives them, near the pool's threads; touched, so that no
+// fault is timed.
 class Memory {
  public:
-  explicit Memory(Bytes bytes) : bytes_(bytes) {
+  Memory(const Pool& pool, Bytes bytes) : bytes_(bytes) {
     data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data_ == MAP_FAILED) {
       throw Error(ErrorKind::kDoesNotFit,
@@ -27,6 +28,7 @@ class Memory {
                   "measure fewer elements");
     }
     madvise(data_, bytes, MADV_HUGEPAGE);  // best effort
+    pool.place(static_cast<std::byte*>(data_), bytes);
     std::memset(data_, 0, bytes);
   }
   ~Memory() { munmap(data_, bytes_); }
@@ -98,14 +100,14 @@ BenchRow bench_update(const Format& format, Isa isa, Pool& pool, std::int64_t el
                       int repetitions, bool checksums) {
   BenchRow row = row_of(format, isa, pool, elements);
   const std::vector<StateSpec> specs = schema(format);
-  const Memory gradient(static_cast<Bytes>(row.elements) * sizeof(float));
+  const Memory gradient(pool, static_cast<Bytes>(row.elements) * sizeof(float));
   fill_gradient(static_cast<float*>(gradient.data()), row.elements, pool);
   std::vector<std::unique_ptr<Memory>> memory;
   StateView view;
   TouchArgs touch{};
   row.bytes_per_element = sizeof(float);
   for (std::size_t s = 0; s < specs.size(); ++s) {
-    memory.push_back(std::make_unique<Memory>(specs[s].bytes(row.elements)));
+    memory.push_back(std::make_unique<Memory>(pool, specs[s].bytes(row.elements)));
     view.state[s] = memory.back()->data();
     const bool only_written = s == 0 && weight_is_only_written(format);
     touch.quantum_bytes[s] = static_cast<std::int64_t>(specs[s].quantum_bytes);
@@ -171,7 +173,7 @@ BenchRow bench_update(const Format& format, Isa isa, Pool& pool, std::int64_t el
 BenchRow bench_norm(Isa isa, Pool& pool, std::int64_t elements, int repetitions) {
   BenchRow row = row_of({}, isa, pool, elements);
   row.bytes_per_element = sizeof(float);
-  const Memory memory(static_cast<Bytes>(row.elements) * sizeof(float));
+  const Memory memory(pool, static_cast<Bytes>(row.elements) * sizeof(float));
   auto* gradient = static_cast<float*>(memory.data());
   fill_gradient(gradient, row.elements, pool);
   std::vector<double> sums(static_cast<std::size_t>(tile_count(row.elements)));

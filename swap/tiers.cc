@@ -36,6 +36,7 @@ Tiers::Tiers(const TierOptions& options)
   if (state_store_) state_store_->open(options.open_mode);
   if (scratch_store_) scratch_store_->open(nvme::OpenMode::kReplace);
   host_ = gpu::HostMemory(options.host_arena, "the host arena");
+  if (options.place_host) options.place_host(host_.data());
   for (nvme::Store* store : {state_store_.get(), scratch_store_.get()}) {
     if (store && options.pin) store->add_memory({host_.data(), host_.size()});
   }

@@ -39,6 +39,8 @@ struct TierOptions {
   bool pin = true;                   // best effort: the host arena's pages are locked once, for I/O
   double copy_bytes_per_second = 0;  // throttles host <-> device; 0: no
   std::optional<nvme::StoreOptions> nvme;  // absent: no extents
+  // Given the host arena, whose pages are not there yet.
+  std::function<void(std::byte*)> place_host;
   nvme::OpenMode open_mode =
       nvme::OpenMode::kCreate;  // of the state area; the scratch area is always made anew
 };

@@ -17,6 +17,8 @@ namespace zinf {
 
 namespace {
 
+constexpr char kCpuFolder[] = "/sys/devices/system/cpu";
+constexpr char kNodeFolder[] = "/sys/devices/system/node";
 constexpr Bytes kNoLimit = std::numeric_limits<Bytes>::max();
 
 // A field of a "Name:   123 kB" file, in bytes; 0 when absent.
@@ -93,13 +95,17 @@ CgroupMemory cgroup_memory() {
   return {};
 }
 
-std::vector<int> allowed_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
+// "0-3,8": the processors of a list in /sys.
+std::vector<int> processors_of(const std::string& list) {
   std::vector<int> processors;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return processors;
-  for (int i = 0; i < CPU_SETSIZE; ++i) {
-    if (CPU_ISSET(i, &set)) processors.push_back(i);
+  std::istringstream ranges(list);
+  for (std::string range; std::getline(ranges, range, ',');) {
+    std::istringstream ends(range);
+    int first = 0, last = 0;
+    char dash = 0;
+    if (!(ends >> first)) continue;
+    if (!(ends >> dash >> last)) last = first;
+    for (int processor = first; processor <= last; ++processor) processors.push_back(processor);
   }
   return processors;
 }
@@ -114,10 +120,21 @@ int within_quota(int cores) {
 
 }  // namespace
 
-int usable_cores() { return within_quota(static_cast<int>(allowed_processors().size())); }
+std::vector<int> usable_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> processors;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return processors;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) processors.push_back(i);
+  }
+  return processors;
+}
+
+int usable_cores() { return within_quota(static_cast<int>(usable_processors().size())); }
 
 int usable_physical_cores() {
-  return within_quota(count_physical_cores(allowed_processors(), "/sys/devices/system/cpu"));
+  return within_quota(count_physical_cores(usable_processors(), kCpuFolder));
 }
 
 int count_physical_cores(std::span<const int> processors, const std::string& folder) {
@@ -128,6 +145,32 @@ int count_physical_cores(std::span<const int> processors, const std::string& fol
     cores.insert(in >> siblings ? siblings : str("alone ", processor));
   }
   return static_cast<int>(cores.size());
+}
+
+std::vector<NumaNode> usable_numa_nodes() {
+  return numa_nodes(usable_processors(), kNodeFolder, kCpuFolder);
+}
+
+std::vector<NumaNode> numa_nodes(std::span<const int> processors, const std::string& node_folder,
+                                 const std::string& cpu_folder) {
+  std::vector<NumaNode> nodes;
+  std::string online;
+  std::ifstream(node_folder + "/online") >> online;
+  for (const int id : processors_of(online)) {
+    std::ifstream in(str(node_folder, "/node", id, "/cpulist"));
+    std::string list;
+    in >> list;
+    NumaNode node{id, {}, 0};
+    for (const int processor : processors_of(list)) {
+      if (std::find(processors.begin(), processors.end(), processor) != processors.end())
+        node.processors.push_back(processor);
+    }
+    if (!node.processors.empty()) nodes.push_back(std::move(node));
+  }
+  if (nodes.empty()) nodes.push_back({0, {processors.begin(), processors.end()}, 0});
+  for (NumaNode& node : nodes)
+    node.physical_cores = std::max(1, count_physical_cores(node.processors, cpu_folder));
+  return nodes;
 }
 
 Bytes usable_memory() {

@@ -64,9 +64,11 @@ std::string cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   const int allowed = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+  const std::size_t nodes = usable_numa_nodes().size();
   return str(usable_cores(), " usable: ", ::sysconf(_SC_NPROCESSORS_ONLN), " online, ", allowed,
              " in the affinity mask",
-             usable_cores() < allowed ? str(", cut by the cgroup's CPU quota") : std::string());
+             usable_cores() < allowed ? str(", cut by the cgroup's CPU quota") : std::string(),
+             nodes > 1 ? str("; on ", nodes, " NUMA nodes") : std::string());
 }
 
 std::string memory() {

@@ -109,6 +109,21 @@ bool optimizes(const ProgramSet& set, const Op& op) {
   });
 }
 
+std::vector<HostRange> updated_in_host(const ProgramSet& set) {
+  std::vector<HostRange> ranges;
+  for (const Program& program : set.programs) {
+    for (const Op& op : program.ops) {
+      if (op.kind != OpKind::kUpdate) continue;
+      for (const Operand& operand : op.operands) {
+        const Buffer& buffer = set.buffers[static_cast<std::size_t>(operand.buffer)];
+        if (buffer.arena == Arena::kHost)
+          ranges.push_back({buffer.offset + operand.offset, operand.bytes});
+      }
+    }
+  }
+  return ranges;
+}
+
 Bytes Op::bytes() const {
   Bytes sum = 0;
   for (const ExtentRange& range : extents) sum += range.bytes;

@@ -153,6 +153,13 @@ bool decides(const Op& op);
 // working weight alone is read for a visit.)
 bool optimizes(const ProgramSet& set, const Op& op);
 
+// Of the host arena: what updates work on, each update's states and gradient.
+struct HostRange {
+  Bytes offset = 0;
+  Bytes bytes = 0;
+};
+std::vector<HostRange> updated_in_host(const ProgramSet& set);
+
 struct Program {
   Segment segment = Segment::kForward;
   std::vector<Op> ops;

@@ -382,10 +382,12 @@ void probe_host(const optim::Optimizer& optimizer, optim::Pool& pool, plan::Hard
   double bytes = 4.0 * kElements;
   for (std::size_t s = 0; s < states.size(); ++s) {
     memory.emplace_back(states[s].bytes(kElements), "a probe");
+    pool.place(memory.back().data(), memory.back().size());
     view.state[s] = memory.back().data();
     bytes += 2.0 * static_cast<double>(states[s].bytes(kElements));
   }
   memory.emplace_back(kElements * 4, "a probe");
+  pool.place(memory.back().data(), memory.back().size());
   const auto* gradient = reinterpret_cast<const float*>(memory.back().data());
   const optim::GroupRange range{0, kElements, 0};
   const optim::Group group;

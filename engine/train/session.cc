@@ -22,6 +22,11 @@ Session::Session(const SessionParts& parts) : plan_(*parts.plan) {
   tiers.open_mode = parts.open_mode;
   tiers.verify = parts.verify;
   tiers.pin = plan.pinned_bytes > 0;
+  // Near the threads that will work on it.
+  tiers.place_host = [&](std::byte* arena) {
+    for (const plan::HostRange& range : plan::updated_in_host(plan.programs))
+      parts.pool->place(arena + range.offset, range.bytes);
+  };
   tiers_ = std::make_unique<swap::Tiers>(tiers);
 
   step::RunnerParts runner;

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -57,6 +58,53 @@ TEST(Machine, PhysicalCoresAreCountedOnce) {
   EXPECT_GE(usable_physical_cores(), 1);
   EXPECT_LE(usable_physical_cores(), usable_cores());
   std::filesystem::remove_all(folder);
+}
+
+// Two nodes of two cores with two hardware threads each, and one with memory alone.
+TEST(Machine, NumaNodesAreThoseWithUsableProcessors) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / str("zinf-nodes-", getpid());
+  const std::string nodes = (folder / "node").string(), cpus = (folder / "cpu").string();
+  const char* lists[] = {"0-1,4-5", "2-3,6-7", ""};
+  for (int node = 0; node < 3; ++node) {
+    std::filesystem::create_directories(folder / "node" / str("node", node));
+    std::ofstream(folder / "node" / str("node", node) / "cpulist") << lists[node] << "\n";
+  }
+  std::ofstream(folder / "node" / "online") << "0-2\n";
+  for (int cpu = 0; cpu < 8; ++cpu) {
+    const auto topology = folder / "cpu" / str("cpu", cpu) / "topology";
+    std::filesystem::create_directories(topology);
+    std::ofstream(topology / "thread_siblings_list") << cpu % 4 << "," << cpu % 4 + 4 << "\n";
+  }
+  const auto found = [&](std::vector<int> processors) {
+    return numa_nodes(processors, nodes, cpus);
+  };
+  const auto all = found({0, 1, 2, 3, 4, 5, 6, 7});
+  ASSERT_EQ(2u, all.size());
+  EXPECT_EQ(0, all[0].id);
+  EXPECT_EQ((std::vector<int>{0, 1, 4, 5}), all[0].processors);
+  EXPECT_EQ(2, all[0].physical_cores);
+  EXPECT_EQ(1, all[1].id);
+  EXPECT_EQ((std::vector<int>{2, 3, 6, 7}), all[1].processors);
+  // A mask that leaves one node, one that leaves a part of both, and a system without nodes.
+  const auto one = found({2, 6});
+  ASSERT_EQ(1u, one.size());
+  EXPECT_EQ(1, one[0].id);
+  EXPECT_EQ(1, one[0].physical_cores);
+  const auto part = found({1, 2, 3});
+  ASSERT_EQ(2u, part.size());
+  EXPECT_EQ(1, part[0].physical_cores);
+  EXPECT_EQ(2, part[1].physical_cores);
+  const auto none = numa_nodes(std::vector<int>{0, 1}, str(nodes, "-absent"), cpus);
+  ASSERT_EQ(1u, none.size());
+  EXPECT_EQ((std::vector<int>{0, 1}), none[0].processors);
+  std::filesystem::remove_all(folder);
+
+  std::vector<int> here;
+  for (const NumaNode& node : usable_numa_nodes())
+    here.insert(here.end(), node.processors.begin(), node.processors.end());
+  std::sort(here.begin(), here.end());
+  EXPECT_EQ(usable_processors(), here);
 }
 
 TEST(Machine, MemoryIsOrdered) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/plan/explain.h"
 #include "tests/plan/plan_requests.h"
 
@@ -38,6 +40,25 @@ TEST(Planner, PlansStayInsideTheirBudgets) {
       nvme += round_up(extent.bytes, 4096) * extent.slots;
     EXPECT_EQ(plan.nvme_bytes, nvme);
   }
+}
+
+// All that updates work on, and nothing of the device's arena: fp32 weight, moments and gradient of
+// every parameter where they wait in memory.
+TEST(Planner, KnowsWhatUpdatesWorkOn) {
+  PlanRequest request = request_for(4, 1 << 18, optim::Format{});
+  request.pins.weights = request.pins.optimizer = request.pins.gradients = Tier::kHost;
+  const Plan plan = make_plan(request);
+  std::vector<char> page(plan.host_arena_bytes / 4096 + 1);
+  for (const plan::HostRange& range : plan::updated_in_host(plan.programs)) {
+    ASSERT_LE(range.offset + range.bytes, plan.host_arena_bytes);
+    for (Bytes at = range.offset; at < range.offset + range.bytes; at += 4096) page[at / 4096] = 1;
+  }
+  Bytes elements = 0;
+  for (const model::PieceSpec& piece : plan.model->pieces)
+    elements += static_cast<Bytes>(piece.elements);
+  const Bytes found = static_cast<Bytes>(std::count(page.begin(), page.end(), 1)) * 4096;
+  EXPECT_GE(found, 16 * elements);
+  EXPECT_LE(found, plan.host_arena_bytes);
 }
 
 // Pinned bytes are part of host, on a line of their own.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <filesystem>
@@ -64,6 +65,20 @@ class TiersTest : public ::testing::Test {
 
   std::string folder_;
 };
+
+// Before its pages are locked or touched.
+TEST_F(TiersTest, TheHostArenaCanBePlaced) {
+  TierOptions placed = options();
+  std::byte* seen = nullptr;
+  unsigned char resident = 1;
+  placed.place_host = [&](std::byte* arena) {
+    seen = arena;
+    EXPECT_EQ(0, mincore(arena, 4096, &resident));
+  };
+  Tiers tiers(placed);
+  EXPECT_EQ(seen, tiers.host_arena());
+  EXPECT_EQ(resident & 1, 0);
+}
 
 TEST_F(TiersTest, SlotsAndExtentsAreApart) {
   Tiers tiers(options());
