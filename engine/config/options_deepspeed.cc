@@ -60,7 +60,7 @@ void zero_rows(std::vector<Option>& out) {
             buffers);
   no_effect(out, zero + ".offload_optimizer", Kind::kSize, "buffer_count buffer_size", buffers);
   no_effect(out, zero + ".offload_optimizer", Kind::kNumber, "cpuadam_cores_perc",
-            "threads follow the cores that the process may use");
+            "threads follow the cores that the process may use; optimizer.threads names a number");
   Row ratio(zero + ".offload_optimizer.ratio", Kind::kNumber, "");
   ratio.effect = Effect::kNone;
   ratio.reason =

@@ -85,6 +85,13 @@ void optimizer_rows(std::vector<Option>& out) {
           .to(section, &OptimizerConfig::master_weights)
           .one_of({"fp32", "split", "bf16-sr"})
           .usually("auto (split where weights are bf16, else fp32)"));
+  out.push_back(Row("optimizer.threads", Kind::kInteger,
+                    "Threads of the update on the host; its result does not depend on them.")
+                    .to(section, &OptimizerConfig::threads)
+                    .least(1)
+                    .most(4096)
+                    .in("threads")
+                    .usually("auto (one for each physical core that the process may use)"));
 }
 
 void scheduler_rows(std::vector<Option>& out) {

@@ -20,6 +20,7 @@ struct OptimizerConfig {
   bool no_decay_on_norms_and_biases = false;
   StateDtype state_dtype = StateDtype::kFp32;
   std::optional<MasterWeights> master_weights;  // auto: split where weights are bf16, else fp32
+  std::optional<std::int64_t> threads;          // auto: one for each usable physical core
   // False only for Adam with adam_w_mode: false (decay added to the gradient), Adagrad and SGD.
   bool decoupled_decay() const {
     return type == OptimizerType::kAdamW || type == OptimizerType::kLion ||

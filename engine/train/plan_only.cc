@@ -102,7 +102,7 @@ int plan_only(const config::LoadResult& loaded, const PlanOnlyOptions& options) 
   const plan::ShapeClass shape{static_cast<int>(batch.micro), static_cast<int>(length)};
   const optim::Optimizer optimizer(optimizer_format(config, model.compute_type()),
                                    optimizer_hyper(config));
-  optim::Pool pool;
+  optim::Pool pool(optimizer_threads(config));
   const bool given_device = !options.gpu.empty() || options.device_memory;
   const auto gpu = plan::find_gpu(options.gpu.empty() ? "RTX4090" : options.gpu);
   if (!gpu)

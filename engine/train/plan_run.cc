@@ -154,6 +154,11 @@ optim::Hyper optimizer_hyper(const config::RunConfig& config) {
   return hyper;
 }
 
+int optimizer_threads(const config::RunConfig& config) {
+  return config.optimizer.threads ? static_cast<int>(*config.optimizer.threads)
+                                  : optim::default_threads();
+}
+
 optim::LossScaler make_loss_scaler(const config::RunConfig& config,
                                    const std::optional<optim::LossScaleState>& from) {
   optim::LossScaleOptions options;
@@ -398,7 +403,8 @@ plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Op
   plan::Hardware hardware;
   hardware.origin = "measured at start";
   const auto machine = tuned_hardware(config);
-  const bool same_optimizer = machine && machine->optimizer == optimizer_name(optimizer.format());
+  const bool same_optimizer = machine && machine->optimizer == optimizer_name(optimizer.format()) &&
+                              pool.threads() == optim::default_threads();
   if (!same_optimizer) probe_host(optimizer, pool, hardware);
   if (machine) {
     hardware.origin = "from zinf-hardware.yaml";

@@ -32,6 +32,7 @@ optim::Format optimizer_format(const config::RunConfig& config, model::DType com
 // What it is called in zinf-hardware.yaml.
 std::string optimizer_name(const optim::Format& format);
 optim::Hyper optimizer_hyper(const config::RunConfig& config);
+int optimizer_threads(const config::RunConfig& config);
 // fp16. from: where a run goes on.
 optim::LossScaler make_loss_scaler(const config::RunConfig& config,
                                    const std::optional<optim::LossScaleState>& from);

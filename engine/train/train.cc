@@ -89,7 +89,8 @@ class TrainingRun {
     compute_ = make_torch_compute(model_.model);
     optimizer_.emplace(optimizer_format(config_, model_.compute_type()), optimizer_hyper(config_));
     log::info(str("optimizer: ", name(optimizer_->format().algorithm), " with ",
-                  name(optimizer_->isa()), " kernels on ", pool_.threads(), " threads"));
+                  name(optimizer_->isa()), " kernels on ", pool_.threads(), " threads",
+                  pool_.nodes() > 1 ? str(" of ", pool_.nodes(), " NUMA nodes") : std::string()));
     const data::ShapeClass largest = data_.train->shape_classes().front();
     shape_ = {largest.rows, largest.length};
     const plan::Budgets budget = budgets_now(config_, model_);
@@ -429,7 +430,7 @@ class TrainingRun {
   std::int64_t data_start_ = 0;  // the step after which the data begins
   LrSchedule schedule_;
   std::unique_ptr<model::Compute> compute_;
-  optim::Pool pool_;
+  optim::Pool pool_{optimizer_threads(config_)};
   std::optional<optim::Optimizer> optimizer_;
   std::optional<optim::LossScaler> loss_scaler_;  // fp16
   plan::ShapeClass shape_;

@@ -63,17 +63,21 @@ class TrainTest(unittest.TestCase):
         self.assertNotEqual(one["state_hash"], other["state_hash"])
 
     def test_optimizer_threads_follow_the_affinity_mask(self):
-        """Not the one thread that a launcher exports; the log says how many there are, and which kernels."""
+        """Not the one thread that a launcher exports; a key names another number. The log says how many there are, and which kernels."""
         config = self.workspace.config("threads", **z.mlp_sections(self.workspace, steps=1))
         mask = os.sched_getaffinity(0)
-        for allowed in ({min(mask)}, mask):
-            code, _, err = z.train(config, self.workspace.path / f"threads-{len(allowed)}", "--fresh",
+        hashes = []
+        for allowed, named in (({min(mask)}, None), (mask, None), (mask, len(mask) + 1)):
+            folder = self.workspace.path / f"threads-{len(allowed)}-{named}"
+            code, _, err = z.train(config, folder, "--fresh", *(["--set", f"optimizer.threads={named}"] if named else []),
                                    env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=lambda: os.sched_setaffinity(0, allowed))
             self.assertEqual(code, 0, err)
             found = re.search(r"optimizer: adamw with (?:scalar|avx2|avx512) kernels on (\d+) threads", err)
             self.assertIsNotNone(found, err)
             siblings = {pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text() for cpu in allowed}
-            self.assertEqual(int(found[1]), len(siblings))
+            self.assertEqual(int(found[1]), named or len(siblings))
+            hashes.append(z.summary(folder)["state_hash"])
+        self.assertEqual(hashes[1], hashes[2])
 
     def test_forced_kernels_give_the_same_bits(self):
         """BR-018: ZINF_ISA forces a set, the log names it, the result stays."""
