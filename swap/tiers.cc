@@ -98,13 +98,22 @@ std::string Tiers::save_pages(int slot, int extents) const {
   return out;
 }
 
-bool Tiers::load_pages(int slot, int extents, const std::string& table) {
-  if (!state_store_ || !verify_) return true;
+void Tiers::load_pages(int slot, int extents, const std::string& table, const std::string& whose) {
+  if (!state_store_ || !verify_) return;
   std::size_t expected = kPagesMagic.size();
   for (int extent = 0; extent < extents; ++extent) {
     expected += page_count(extent) * sizeof(std::uint64_t);
   }
-  if (table.size() != expected || !table.starts_with(kPagesMagic)) return false;
+  const auto fail = [&](const std::string& why) {
+    throw Error(ErrorKind::kFailed, str("the page table of ", whose, ": ", why),
+                "use the zinf that wrote it, or set io.verify: false to read without checksums");
+  };
+  if (!table.starts_with(kPagesMagic)) {
+    const std::string found = table.substr(0, table.substr(0, kPagesMagic.size()).find('\n'));
+    fail(str("format \"", found, "\", this zinf reads zinf-pages-v1"));
+  }
+  if (table.size() != expected)
+    fail(str("of another layout: expected ", expected, " bytes, found ", table.size()));
   const char* at = table.data() + kPagesMagic.size();
   for (int extent = 0; extent < extents; ++extent) {
     std::vector<std::uint64_t> pages(page_count(extent));
@@ -112,7 +121,6 @@ bool Tiers::load_pages(int slot, int extents, const std::string& table) {
     at += pages.size() * sizeof(std::uint64_t);
     state_store_->restore_page_checksums(id_of(extent, slot), pages);
   }
-  return true;
 }
 
 std::vector<nvme::FileRange> Tiers::file_ranges(int slot, int extents) const {

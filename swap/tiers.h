@@ -78,8 +78,9 @@ class Tiers {
   // The checksums by which reads of the state extents [0, extents) are verified, of one slot, for a
   // commit; empty without `verify`. No write to that slot may be in flight.
   std::string save_pages(int slot, int extents) const;
-  // The inverse. false: not such a table (size, magic). Nothing without `verify`.
-  bool load_pages(int slot, int extents, const std::string& table);
+  // The inverse. whose: "step 4", for the Error(kFailed) about a table of another version or
+  // layout. Nothing without `verify`.
+  void load_pages(int slot, int extents, const std::string& table, const std::string& whose);
   // Where the slot's bytes lie in the drives' files, of all state extents [0, extents).
   std::vector<nvme::FileRange> file_ranges(int slot, int extents) const;
   nvme::Store* store() { return state_store_.get(); }

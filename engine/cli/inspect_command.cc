@@ -16,7 +16,11 @@
 #include "engine/cli/command.h"
 #include "engine/model/float_convert.h"
 #include "engine/model/safetensors.h"
+#include "engine/observe/atomic_file.h"
+#include "engine/observe/format.h"
+#include "engine/observe/status.h"
 #include "engine/train/run_area.h"
+#include "engine/train/run_folder.h"
 #include "engine/train/stored_run.h"
 #include "nvme/areas.h"
 #include "nvme/directory.h"
@@ -144,7 +148,35 @@ void print_states(const checkpoint::Manifest& manifest) {
     std::printf("  %-24s %12s\n", state.c_str(), format_bytes(bytes).c_str());
 }
 
+// What the run's process says of itself, and whether it still lives: one that was killed, or whose
+// machine lost power, can't have said so.
+void print_status(const std::string& folder) {
+  const std::string file = folder + "/status.json";
+  if (!std::filesystem::exists(file)) return;
+  const observe::StoredStatus found = observe::parse_status(observe::read_file(file));
+  const observe::Status& status = found.status;
+  const bool running = train::in_use(folder);
+  const std::string name(run_state_name(status.state));
+  if (!status.exit_code && !running) {
+    std::cout << "state killed: process " << status.pid << " is gone, its last word (" << name
+              << ", step " << status.step << ") is of " << found.updated << "\n";
+    return;
+  }
+  // A process that has just begun has not said anything yet.
+  const bool earlier = running && status.exit_code;
+  std::cout << "state " << (earlier ? "starting; the process before: " : "") << name << ", step "
+            << status.step << " of " << status.steps;
+  if (status.exit_code) std::cout << ", exit code " << *status.exit_code;
+  if (!status.exit_code) std::cout << ", process " << status.pid;
+  if (!status.exit_code && status.eta_seconds >= 0)
+    std::cout << ", ETA " << observe::format_duration(status.eta_seconds);
+  std::cout << " (" << found.updated << ")\n";
+  if (!status.message.empty()) std::cout << "message " << status.message << "\n";
+}
+
 int inspect_run(const std::string& folder, std::optional<std::int64_t> step) {
+  print_status(folder);  // first: a run that failed early has no commit
+  std::cout.flush();
   train::StoredRun stored(folder, step);
   const checkpoint::Manifest& manifest = stored.manifest();
   std::cout << "step " << manifest.step << " of " << manifest.steps

@@ -1,8 +1,10 @@
 #include "engine/observe/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -49,6 +51,24 @@ void write_file_atomically(const std::string& path, std::string_view text, Durab
     fail("writing", path, error, text.size());
   }
   if (durability == Durability::kSynced) sync_folder_of(path);
+}
+
+bool overwrite_file(const std::string& path, std::string_view text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  struct stat info {};
+  bool whole = ::fstat(fd, &info) == 0;
+  if (whole) {
+    // Blanks over what is left of a longer text, until it is cut: neither needs space.
+    std::string padded(text);
+    padded.resize(std::max(text.size(), static_cast<std::size_t>(info.st_size)), ' ');
+    const ssize_t wrote = ::pwrite(fd, padded.data(), padded.size(), 0);
+    whole = wrote == static_cast<ssize_t>(padded.size());
+    const int ignored = whole ? ::ftruncate(fd, static_cast<off_t>(text.size())) : 0;
+    static_cast<void>(ignored);
+  }
+  ::close(fd);
+  return whole;
 }
 
 std::string read_file(const std::string& path) {

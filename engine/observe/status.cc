@@ -1,9 +1,12 @@
 #include "engine/observe/status.h"
 
+#include <algorithm>
 #include <ctime>
 #include <exception>
 
+#include "engine/base/error.h"
 #include "engine/base/log.h"
+#include "engine/base/str.h"
 #include "engine/observe/atomic_file.h"
 #include "engine/observe/json_fields.h"
 
@@ -56,11 +59,41 @@ std::string status_json(const Status& status, std::string_view updated) {
   return dump(json, 1) + "\n";
 }
 
+StoredStatus parse_status(std::string_view text) {
+  StoredStatus found;
+  try {
+    const Json json = Json::parse(text);
+    const std::string state = json.at("state");
+    while (run_state_name(found.status.state) != state) {
+      if (found.status.state == RunState::kFailed)
+        throw Error(ErrorKind::kUsage, str("not a status.json: unknown state \"", state, "\""));
+      found.status.state = static_cast<RunState>(static_cast<int>(found.status.state) + 1);
+    }
+    found.status.pid = json.at("pid");
+    get_count(json, "step", found.status.step);
+    get_count(json, "steps", found.status.steps);
+    if (const Json& commit = json.at("last_commit"); !commit.is_null())
+      found.status.last_commit = commit.get<std::uint64_t>();
+    if (const Json& eta = json.at("eta_seconds"); !eta.is_null()) found.status.eta_seconds = eta;
+    if (const Json& code = json.at("exit_code"); !code.is_null())
+      found.status.exit_code = code.get<int>();
+    get_text(json, "message", found.status.message);
+    get_text(json, "updated", found.updated);
+  } catch (const Json::exception& error) {
+    throw Error(ErrorKind::kUsage, str("not a status.json: ", error.what()));
+  }
+  return found;
+}
+
 bool write_status(const Status& status, const std::string& path) {
   try {
     write_file_atomically(path, status_json(status, utc_now()), Durability::kBuffered);
     return true;
   } catch (const std::exception& error) {
+    Status shorter = status;  // so that it fits the block that the file has, of 1 KiB at least
+    constexpr std::size_t kMostMessage = 500;
+    shorter.message.resize(std::min(status.message.size(), kMostMessage));
+    if (overwrite_file(path, status_json(shorter, utc_now()))) return true;
     log::warning_once(error.what());
     return false;
   }

@@ -36,8 +36,18 @@ struct Status {
 // 8601).
 std::string status_json(const Status& status, std::string_view updated);
 
+// What a reader finds.
+struct StoredStatus {
+  Status status;
+  std::string updated;
+};
+// Error(kUsage): it is no status.
+StoredStatus parse_status(std::string_view json);
+
 // Replaces the file atomically, mode 0600, without a sync (it is written every step): readers see
-// old or new. Never throws: a status that cannot be written must not end a run. false: not written.
+// old or new. Where the disk is full it is overwritten in place, a long message cut: the end of a
+// run is told even there. Never throws: a status that cannot be written must not end a run. false:
+// not written.
 bool write_status(const Status& status, const std::string& path);
 
 }  // namespace zinf::observe

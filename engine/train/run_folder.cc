@@ -42,6 +42,15 @@ FolderLock::~FolderLock() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+bool in_use(const std::string& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  // Shared, and let go of at once: a run that starts meanwhile is patient.
+  const bool used = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  return used;
+}
+
 RunFolder::RunFolder(const config::RunConfig& config, FolderUse use) : path_(config.output_dir) {
   std::error_code error;
   if (fs::exists(path_, error) && !fs::is_directory(path_, error)) {

@@ -35,6 +35,9 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
+// Whether a process trains in this folder now, as far as its file system has locks.
+bool in_use(const std::string& folder);
+
 class RunFolder {
  public:
   // Creates the folder with mode 0700 and, unless it is only looked at, locks it. Error(kUsage): it

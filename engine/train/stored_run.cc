@@ -103,7 +103,8 @@ StoredRun::StoredRun(const std::string& run_folder, std::optional<std::int64_t> 
     pages_ = (kept_ ? checkpoint::KeptCheckpoints(run_folder).manifests()
                     : checkpoint::ManifestFolder(run_folder))
                  .pages(manifest_);
-    tiers_->load_pages(manifest_.slot, static_cast<int>(manifest_.extents.size()), pages_);
+    tiers_->load_pages(manifest_.slot, static_cast<int>(manifest_.extents.size()), pages_,
+                       str("step ", manifest_.step));
   }
   states_ = std::make_unique<step::StateAccess>(programs_, input_, format, *tiers_);
 }

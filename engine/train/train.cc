@@ -369,10 +369,8 @@ class TrainingRun {
   void take_state(const std::string& pages) {
     // What the drive gives back from now on is held against what the commit says was written.
     const int extents = static_cast<int>(resume_->extents.size());
-    if (!pages.empty() && !session_->tiers().load_pages(resume_->slot, extents, pages)) {
-      throw Error(ErrorKind::kFailed, str("the page table of step ", resume_->step,
-                                          " is not one of this run's layout"));
-    }
+    if (!pages.empty())
+      session_->tiers().load_pages(resume_->slot, extents, pages, str("step ", resume_->step));
     session_->states().restore(resume_->slot, resume_->moments_are_zero);
   }
 

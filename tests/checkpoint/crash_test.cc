@@ -103,8 +103,8 @@ class Machine {
     OutOfCore engine(c_.input(), programs_, compute, optimizer, options);
     running = &engine;
     if (found.newest) {
-      ASSERT_TRUE(
-          engine.tiers().load_pages(options.slot, extents_, manifests_.pages(*found.newest)));
+      engine.tiers().load_pages(options.slot, extents_, manifests_.pages(*found.newest),
+                                "the newest");
       engine.access().restore(options.slot, options.moments_are_zero);
     } else {
       store_initial(c_, engine);

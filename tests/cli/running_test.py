@@ -48,9 +48,21 @@ class Running(field_case.RunCase):
         _, process = self.started(z.mlp_sections(self.workspace, steps=ENDLESS), *sets(ON_NVME))
         code, out, err = z.run("inspect", self.folder)
         self.assertEqual(code, 0, err)
-        self.assertRegex(out, r"step \d+ of 100000")
+        self.assertRegex(out, r"(?m)^step \d+ of 100000$")
+        self.assertRegex(out, rf"^state (training|saving), step \d+ of 100000, process {process.pid}\b")
         code, log = z.stop(process)
         self.assertEqual(code, 128 + signal.SIGTERM, log)
+
+    def test_a_killed_run_is_said_to_be_so(self):
+        """status.json keeps its last word; inspect looks whether the process is there."""
+        _, process = self.started(z.mlp_sections(self.workspace, steps=ENDLESS), *sets(ON_NVME))
+        process.kill()
+        process.communicate()
+        status = json.loads((self.folder / "status.json").read_text())
+        self.assertIsNone(status["exit_code"])
+        code, out, err = z.run("inspect", self.folder)
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, rf"^state killed: process {process.pid} is gone, its last word \({status['state']}, step {status['step']}\) ")
 
 
 if __name__ == "__main__":

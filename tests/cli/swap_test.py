@@ -163,6 +163,7 @@ class FullDisks(field_case.RunCase):
         codes, said = field_case.run_script(f"""
             mount -t tmpfs -o size={blocks * 4096 * 3 // 4} tmpfs {folder}
             "$@" 2> {folder}.1; echo $?
+            cp {folder}/status.json {folder}.status
             "$1" verify {folder}; echo $?
             mount -o remount,size=64m tmpfs {folder}
             "$@" 2> {folder}.2; echo $?
@@ -173,6 +174,9 @@ class FullDisks(field_case.RunCase):
         self.assertRegex(first, r"No space left on device: needed .* \(\d+ bytes\), free .* \(\d+ bytes\)")
         (step,) = re.findall(rf"resumed after step (\d+) of {steps}", second)
         self.assertGreater(int(step), 0)
+        status = json.loads(pathlib.Path(f"{folder}.status").read_text())  # it can be written even there
+        self.assertEqual((status["state"], status["exit_code"], status["last_commit"]), ("failed", 1, int(step)))
+        self.assertIn("No space left on device", status["message"])
         self.assertEqual(z.summary(copy)["state_hash"], whole)
         self.assertEqual([line["step"] for line in z.metrics(copy)], list(range(1, steps + 1)))
 

@@ -455,6 +455,9 @@ class TrainTest(unittest.TestCase):
         self.assertEqual((status["state"], status["exit_code"]), ("failed", 1))
         self.assertIn("no state was changed by this step", status["message"])
         self.assertGreater(status["pid"], 0)
+        code, out, err = z.run("inspect", folder)
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r"^state failed, step \d+ of 6, exit code 1 \(.*\)\nmessage step \d+: ")
 
     def test_plan_as_json(self):
         config = self.workspace.config("planned", **z.llama_sections(self.workspace))

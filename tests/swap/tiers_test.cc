@@ -126,14 +126,25 @@ TEST_F(TiersTest, APageTableOfAnotherVersionOrLayoutIsNotTaken) {
   write(tiers, 0, 1, 'x', kMiB);
   const std::string table = tiers.save_pages(1, 1);
   EXPECT_EQ(table.size(), 16u + 4 * 8);
-  EXPECT_TRUE(tiers.load_pages(1, 1, table));
-  std::string other = table;
-  other.replace(other.find("v1"), 2, "v2");
-  EXPECT_FALSE(tiers.load_pages(1, 1, other));
-  EXPECT_FALSE(tiers.load_pages(1, 1, table + std::string(8, 'x')));
-  EXPECT_FALSE(tiers.load_pages(1, 1, table.substr(0, table.size() - 8)));
-  EXPECT_FALSE(tiers.load_pages(1, 1, ""));
-  EXPECT_TRUE(tiers.load_pages(1, 1, table));
+  const auto why = [&](const std::string& other) -> std::string {
+    try {
+      tiers.load_pages(1, 1, other, "step 4");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(why(table), "");
+  std::string newer = table;
+  newer.replace(newer.find("v1"), 2, "v2");
+  EXPECT_NE(why(newer).find("the page table of step 4: format \"zinf-pages-v2\", this zinf reads "
+                            "zinf-pages-v1"),
+            std::string::npos)
+      << why(newer);
+  for (const std::string& other : {table + std::string(8, 'x'), table.substr(0, table.size() - 8)})
+    EXPECT_NE(why(other).find("expected 48 bytes, found"), std::string::npos) << why(other);
+  EXPECT_NE(why(""), "");
+  EXPECT_EQ(why(table), "");
 }
 
 TEST_F(TiersTest, WhatDoesNotFitIsRefusedBeforeAnythingIsMade) {
