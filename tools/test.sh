@@ -17,11 +17,12 @@ TEXT
 }
 
 labels=(-LE long)
+tsan_seeds=300  # of a thousand random programs and faults: they take ten times as long there
 sanitizers=1
 setup_options=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --long) labels=() ;;
+    --long) labels=() tsan_seeds=1000 ;;
     --no-sanitizers) sanitizers=0 ;;
     --wheelhouse) [ $# -ge 2 ] || fail 2 "--wheelhouse needs a folder"; setup_options+=("$1" "$2"); shift ;;
     --verbose) verbose=1; setup_options+=(--verbose) ;;
@@ -105,7 +106,7 @@ if [ "$sanitizers" = 1 ]; then
   build_folder build-tsan "$repo/build-tsan" "${targets[@]}" -- "${without_torch[@]}" -DZINF_SANITIZE=thread
   if setarch -R true 2>/dev/null; then launcher=(setarch -R); fi
   for room in "${threaded[@]}"; do
-    TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$repo/tests/tsan_suppressions.txt" \
+    ZINF_TEST_SEEDS=$tsan_seeds TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$repo/tests/tsan_suppressions.txt" \
       run_tests "tsan-$room" "$repo/build-tsan/tests/$room"
   done
 fi

@@ -25,7 +25,7 @@ std::vector<Family> all_families();
 // Helpers for spec builders.
 
 // Bounds that keep every product of sizes inside 63 bits.
-constexpr std::int64_t kMostLayers = 100000;
+constexpr std::int64_t kMostLayers = 4096;
 constexpr std::int64_t kMostWidth = std::int64_t{1} << 20;
 constexpr std::int64_t kMostVocabulary = std::int64_t{1} << 26;
 constexpr std::int64_t kMostLength = std::int64_t{1} << 40;

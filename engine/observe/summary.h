@@ -53,6 +53,7 @@ struct Summary {
   std::map<std::string, Bytes> endurance;  // by drive, where the config tells it; 0 is not written
   double total_seconds = 0;                // wall time of the steps
   std::uint64_t tokens = 0;                // input tokens of the whole run
+  std::string unit = "tok";                // of tokens, for people: "samples" in regression
   std::uint64_t speculated_steps = 0;      // with updates during backward
   std::uint64_t redo_steps = 0;            // those of them that were updated again
   std::string stopped_by;                  // empty: ran to its end; else "SIGTERM", ...

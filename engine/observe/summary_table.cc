@@ -35,8 +35,9 @@ std::string head(const Summary& s) {
   text +=
       fmt::format(": {} parameters, final loss {:.4f}", with_commas(s.parameters), s.final_loss);
   if (s.eval_loss) text += fmt::format(", evaluation loss {:.4f}", *s.eval_loss);
-  text += fmt::format("\n{} tokens in {}, {} tok/s", with_commas(s.tokens),
-                      format_duration(s.total_seconds), format_count(s.tokens_per_second));
+  text += fmt::format("\n{} {} in {}, {} {}/s", with_commas(s.tokens),
+                      s.unit == "tok" ? "tokens" : s.unit, format_duration(s.total_seconds),
+                      format_count(s.tokens_per_second), s.unit);
   if (std::isfinite(s.efficiency)) text += ", efficiency " + format_percent(s.efficiency);
   if (s.speculated_steps > 0)
     text += fmt::format(", {} steps with early updates", s.speculated_steps);

@@ -260,6 +260,30 @@ std::array<std::pair<int, int>, kSegments> Builder::intervals(int index) const {
   return result;
 }
 
+// Per buffer, a bit for each eighth of each segment in which it is alive: most pairs that never
+// meet have none in common.
+std::vector<std::uint64_t> Builder::eighths_alive() const {
+  static_assert(kSegments * 8 <= 64);
+  std::array<int, kSegments> length;
+  length.fill(1);
+  for (const Usage& usage : usage_) {
+    for (int s = 0; s < kSegments; ++s) length[s] = std::max(length[s], usage.last[s] + 1);
+  }
+  std::vector<std::uint64_t> eighths(usage_.size(), 0);
+  for (std::size_t i = 0; i < usage_.size(); ++i) {
+    for (int s = 0; s < kSegments; ++s) {
+      const auto [first, last] = lives_[i][s];
+      if (last == kNever) continue;
+      const auto eighth = [&](int time) {
+        return static_cast<int>(std::int64_t{8} * std::clamp(time, 0, length[s] - 1) / length[s]);
+      };
+      const std::uint64_t up_to_last = (std::uint64_t{2} << eighth(last)) - 1;
+      eighths[i] |= (up_to_last >> eighth(first) << eighth(first)) << (8 * s);
+    }
+  }
+  return eighths;
+}
+
 void Builder::assign_offsets() {
   const int count = static_cast<int>(set.buffers.size());
   lives_.clear();
@@ -271,6 +295,7 @@ void Builder::assign_offsets() {
   };
   struct Placed {
     Bytes begin, end;
+    std::uint64_t eighths;
     int index;
   };
   std::vector<Lives> live(count);
@@ -284,6 +309,7 @@ void Builder::assign_offsets() {
       live[i].last[s] = last == kNever ? kBefore - 1 : last;
     }
   }
+  const std::vector<std::uint64_t> eighths = eighths_alive();
   // Residents first, then large before small: the classic order for first fit.
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     const Buffer &x = set.buffers[a], &y = set.buffers[b];
@@ -308,14 +334,16 @@ void Builder::assign_offsets() {
       Bytes offset = 0;
       for (const Placed& there : placed) {
         if (there.begin >= offset + bytes) break;
-        if (there.end > offset && overlap(index, there.index)) offset = there.end;
+        if (there.end > offset && (there.eighths & eighths[index]) != 0 &&
+            overlap(index, there.index))
+          offset = there.end;
       }
       buffer.offset = offset;
       peak = std::max(peak, offset + bytes);
       const auto at =
           std::lower_bound(placed.begin(), placed.end(), offset,
                            [](const Placed& there, Bytes from) { return there.begin < from; });
-      placed.insert(at, {offset, offset + bytes, index});
+      placed.insert(at, {offset, offset + bytes, eighths[index], index});
     }
   }
 }

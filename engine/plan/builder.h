@@ -75,6 +75,7 @@ class Builder {
   };
   void choose_early();
   Bytes largest_gradient_bytes(std::int64_t elements) const;  // of what leaves the device
+  std::vector<std::uint64_t> eighths_alive() const;
   void assign_offsets();
   void account_peak();
   std::array<std::pair<int, int>, kSegments> intervals(int buffer) const;

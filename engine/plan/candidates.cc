@@ -43,9 +43,10 @@ Candidates::Candidates(const PlanRequest& request, const model::ModelSpec& model
   const std::int64_t scale = chunk_scale(model);
   for (const Rung& rung : kLadder) {
     if (!cuts_whole_pages(request.pins.chunk_elements.value_or(rung.chunk_elements))) continue;
-    rungs_.push_back({request.pins.prefetch.value_or(rung.prefetch),
-                      request.pins.ring_slots.value_or(rung.ring_slots),
-                      request.pins.chunk_elements.value_or(rung.chunk_elements * scale)});
+    const Rung pinned = {request.pins.prefetch.value_or(rung.prefetch),
+                         request.pins.ring_slots.value_or(rung.ring_slots),
+                         request.pins.chunk_elements.value_or(rung.chunk_elements * scale)};
+    if (rungs_.empty() || pinned != rungs_.back()) rungs_.push_back(pinned);
   }
   if (request.pins.gradients || !has_nvme()) return;
   // Last in update order first: they wait longest, so that their memory is what the peak is made

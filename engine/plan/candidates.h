@@ -45,6 +45,7 @@ class Candidates {
     int prefetch;
     int ring_slots;
     std::int64_t chunk_elements;
+    bool operator==(const Rung&) const = default;
   };
   const std::vector<Way>& ways() const { return ways_; }
   const std::vector<Rung>& rungs() const { return rungs_; }

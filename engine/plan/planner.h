@@ -19,6 +19,8 @@ struct Budgets {
   bool device_in_host = true;        // the device arena is host memory and counts there too
   Bytes host_base_varies = 0;        // from start to start: a refusal asks for so much more of host
   bool device_follows_host = false;  // nobody gave a device budget: it is a quarter of host
+  // Memory of the machine that is planned for, where that is known: refusals say what exceeds it.
+  std::optional<Bytes> machine = {};
   // What limits nvme, for refusals: nine tenths of the free space, a capacity, an argument.
   enum class NvmeLimit { kFreeSpace, kCapacity, kGiven } nvme_limit = NvmeLimit::kFreeSpace;
   // How to change the others.

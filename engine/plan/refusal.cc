@@ -68,9 +68,10 @@ class Refusal {
 
   [[noreturn]] void raise() {
     change_one_budget();
-    if (changes_.empty()) change_several_budgets();
+    if (changes_.empty() && elsewhere_.empty()) change_several_budgets();
     change_settings();
     add_a_drive();
+    changes_.insert(changes_.end(), elsewhere_.begin(), elsewhere_.end());
     std::string hint = "the smallest change that fits: ";
     for (std::size_t i = 0; i < changes_.size(); ++i) hint += (i > 0 ? " or " : "") + changes_[i];
     throw Error(ErrorKind::kDoesNotFit, "the run does not fit its budgets" + lacks_, hint);
@@ -84,9 +85,18 @@ class Refusal {
                   " bytes), given ", format_bytes(of(given, tier)));
   }
 
+  bool beyond_machine(Tier tier, Bytes needed) const {
+    return tier == Tier::kHost && request_.budgets.machine && needed > *request_.budgets.machine;
+  }
+
   std::string change(Tier tier, Bytes needed) const {
     if (tier == Tier::kDevice) return str(request_.budgets.device_option, in_mib(needed), "MiB");
-    if (tier == Tier::kHost) return str(request_.budgets.host_option, in_mib(needed), "MiB");
+    if (tier == Tier::kHost) {
+      return str(request_.budgets.host_option, in_mib(needed), "MiB",
+                 beyond_machine(tier, needed) ? str(" (on another machine: this one has ",
+                                                    format_bytes(*request_.budgets.machine), ")")
+                                              : "");
+    }
     const Bytes more = needed - request_.budgets.nvme;
     switch (request_.budgets.nvme_limit) {
       case Budgets::NvmeLimit::kGiven:
@@ -115,7 +125,8 @@ class Refusal {
                      [](const Change& a, const Change& b) { return a.more < b.more; });
     for (const Change& one : found) {
       lacks(one.tier, one.needed, "; or ");
-      changes_.push_back(change(one.tier, one.needed));
+      (beyond_machine(one.tier, one.needed) ? elsewhere_ : changes_)
+          .push_back(change(one.tier, one.needed));
     }
   }
 
@@ -175,7 +186,7 @@ class Refusal {
   const model::ModelSpec& model_;
   Candidates& candidates_;
   std::string lacks_;
-  std::vector<std::string> changes_;
+  std::vector<std::string> changes_, elsewhere_;  // elsewhere: that this machine can't make
 };
 
 }  // namespace

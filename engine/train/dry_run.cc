@@ -88,7 +88,7 @@ void show_dry_run(const config::RunConfig& config, const ModelInput& model,
 void show_dry_refusal(const config::RunConfig& config, const ModelInput& model,
                       const data::Loader& loader, const std::string& reason) {
   const model::ModelSpec& spec = model.model.spec;
-  const plan::Budgets budget = budgets(config, host_base_now(spec.compute_type));
+  const plan::Budgets budget = budgets_now(config, spec.compute_type);
   std::cout << add_first_sample(plan::refusal_json(spec, budget, reason), config, model, loader);
 }
 

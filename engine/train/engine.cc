@@ -42,10 +42,8 @@ plan::Plan make_engine_plan(const model::ModelSpec& spec, model::Compute& comput
   request.slots = 1;
   request.pin = true;
   request.budgets.host_base = train::host_base_now(request.model.compute_type);
-  const Bytes free = usable_memory() + resident_bytes();
-  request.budgets.host = options.host_memory > 0
-                             ? options.host_memory
-                             : free - std::min(free, std::max<Bytes>(2 * kGiB, free / 10));
+  request.budgets.host =
+      options.host_memory > 0 ? options.host_memory : train::default_host_budget();
   request.budgets.device =
       options.device_memory > 0 ? options.device_memory : request.budgets.host / 4;
   if (!options.nvme.empty()) {

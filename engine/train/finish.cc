@@ -100,6 +100,7 @@ observe::Summary make_summary(const config::RunConfig& config, const plan::Plan&
   observe::Summary summary;
   summary.steps = static_cast<std::uint64_t>(result.steps);
   summary.final_loss = result.final_loss;
+  if (plan.model->vocabulary == 0) summary.unit = "samples";
   summary.parameters = static_cast<std::uint64_t>(plan.model->parameters());
   const auto hashes = session.states().hashes(session.trainer().version(), session.trainer().slot(),
                                               session.trainer().moments_are_zero());

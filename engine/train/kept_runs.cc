@@ -84,8 +84,7 @@ void restore_kept(const checkpoint::Manifest& kept, const std::string& pages,
   options.open_mode = nvme::OpenMode::kRead;
   swap::Tiers from(options);
   const int extents = static_cast<int>(options.extents.size());
-  if (!pages.empty())
-    from.load_pages(kept.slot, extents, pages, str("the kept step ", kept.step));
+  if (!pages.empty()) from.load_pages(kept.slot, extents, pages, str("the kept step ", kept.step));
   read_slot(from, kept.slot, extents,
             [&](int extent, Bytes at, const std::byte* memory, Bytes bytes) {
               wait_for_io([&](nvme::IoCallback done) {

@@ -69,6 +69,13 @@ void print_wear(const config::RunConfig& config, const plan::Plan& plan, Bytes e
   if (endurance > 0) {
     std::cout << "; an endurance of " << format_bytes(endurance) << " lasts "
               << endurance / plan.traffic.nvme_write << " steps";
+    if (config.train.steps) {
+      const double written =
+          static_cast<double>(*config.train.steps) * static_cast<double>(plan.traffic.nvme_write);
+      std::printf(", this run's %lld take %.3g %% of it",
+                  static_cast<long long>(*config.train.steps),
+                  100 * written / static_cast<double>(endurance));
+    }
   }
   std::cout << "\n";
 }
@@ -111,7 +118,7 @@ int plan_only(const config::LoadResult& loaded, const PlanOnlyOptions& options) 
   std::optional<GivenDrive> drive;
   if (!options.nvme.empty()) drive = parse_drive(options.nvme);
   const auto budget_now = [&] {
-    plan::Budgets budget = budgets_now(here, model);
+    plan::Budgets budget = budgets_now(here, model.compute_type());
     if (given_device) {
       budget.device_in_host = budget.device_follows_host = false;
       budget.device_option = "--device-memory ";
@@ -121,6 +128,7 @@ int plan_only(const config::LoadResult& loaded, const PlanOnlyOptions& options) 
     if (options.host_memory) {
       budget.host = *options.host_memory;
       budget.host_option = "--host-memory ";
+      budget.machine.reset();
       if (budget.device_follows_host) budget.device = budget.host / 4;
     }
     if (drive) {

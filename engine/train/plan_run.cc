@@ -7,17 +7,13 @@
 #include <atomic>
 #include <iostream>
 #include <limits>
-#include <map>
 
 #include "engine/base/error.h"
 #include "engine/base/log.h"
-#include "engine/base/machine.h"
 #include "engine/base/str.h"
 #include "engine/config/batch.h"
 #include "engine/config/reference.h"
 #include "engine/train/hardware_file.h"
-#include "engine/train/run_area.h"
-#include "nvme/areas.h"
 #include "nvme/directory.h"
 #include "nvme/profile.h"
 
@@ -25,12 +21,6 @@ namespace zinf::train {
 
 namespace {
 
-constexpr Bytes kHostAllowance = 48 * kMiB;
-// oneDNN's 16-bit products take scratchpads from the heap and keep what they have compiled: 27 MiB
-// beyond the allowance were measured with SmolLM2-135M.
-constexpr Bytes kHalfAllowance = 48 * kMiB;
-// What is resident of the same program differs by tens of KiB from start to start.
-constexpr Bytes kBaseVaries = 256 * kKiB;
 // What libraries keep once they have computed something: less than this was seen.
 constexpr Bytes kFirstCalls = 24 * kMiB;
 constexpr Bytes kProbeBytes = 96 * kMiB;
@@ -225,7 +215,7 @@ bool would_fit(const config::RunConfig& config, const ModelInput& model, const B
   const plan::ShapeClass shape{static_cast<int>(batch.micro), static_cast<int>(length)};
   const StageProbe probe = estimate_stages(model.model.spec, shape);
   return fits(plan_request(config, model, batch, shape, probe, plan::Hardware{},
-                           budgets_now(config, model)));
+                           budgets_now(config, model.compute_type())));
 }
 
 }  // namespace
@@ -288,52 +278,6 @@ BatchShape batch_shape(const config::RunConfig& config, const ModelInput& model,
   const BatchShape shape = choose_batch(config, model, length);
   refuse_too_many(shape, model);
   return shape;
-}
-
-Bytes host_base_now(model::DType compute) {
-  return resident_bytes() + kHostAllowance +
-         (compute == model::DType::kBFloat16 ? kHalfAllowance : 0);
-}
-
-plan::Budgets budgets(const config::RunConfig& config, Bytes host_base) {
-  plan::Budgets result;
-  result.host_base = host_base;
-  result.host_base_varies = kBaseVaries;
-  const Bytes available = usable_memory() + resident_bytes();
-  result.host = config.memory.host.value_or(
-      available - std::min(available, std::max<Bytes>(2 * kGiB, available / 10)));
-  result.device = config.memory.device.value_or(result.host / 4);
-  result.device_follows_host = !config.memory.device;
-  // Folders of one file system share its space.
-  struct Space {
-    Bytes free = 0;
-    Bytes capacities = 0;
-    bool bounded = true;  // each folder by its capacity
-  };
-  std::map<std::uint64_t, Space> spaces;
-  const std::string area = area_name(config.output_dir);
-  for (const config::NvmeDrive& drive : config.memory.nvme) {
-    nvme::check_directory(drive.path);
-    const auto [entry, made] = spaces.try_emplace(nvme::file_system_id(drive.path));
-    Space& space = entry->second;
-    if (made) space.free = nvme::free_bytes(drive.path);
-    // What this run's area takes already is this run's to use.
-    for (const char* part : {"", "-scratch"})
-      space.free += nvme::taken_bytes(nvme::area_file(drive.path, area + part));
-    space.capacities += drive.capacity.value_or(0);
-    space.bounded &= drive.capacity.has_value();
-  }
-  for (const auto& [id, space] : spaces) {
-    result.nvme +=
-        space.bounded ? std::min(space.capacities, space.free) : space.free - space.free / 10;
-    if (space.bounded && space.capacities < space.free)
-      result.nvme_limit = plan::Budgets::NvmeLimit::kCapacity;
-  }
-  return result;
-}
-
-plan::Budgets budgets_now(const config::RunConfig& config, const ModelInput& model) {
-  return budgets(config, host_base_now(model.model.spec.compute_type));
 }
 
 std::optional<nvme::StoreOptions> store_options(const config::RunConfig& config,

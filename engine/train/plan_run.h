@@ -12,6 +12,7 @@
 #include "engine/data/loader.h"
 #include "engine/plan/planner.h"
 #include "engine/step/trainer.h"
+#include "engine/train/budgets.h"
 #include "engine/train/drives.h"
 #include "engine/train/model_input.h"
 #include "engine/train/probe.h"
@@ -62,10 +63,6 @@ void refuse_too_large(const config::RunConfig& config, const ModelInput& model,
                       const BatchShape& batch, const plan::ShapeClass& shape,
                       const plan::Budgets& budgets, Bytes memory);
 
-// Budgets of this machine, or as the config sets them. Error(kUsage) when a drive's folder can't be
-// used.
-plan::Budgets budgets(const config::RunConfig& config, Bytes host_base);
-plan::Budgets budgets_now(const config::RunConfig& config, const ModelInput& model);
 // Empty when the config names no drive.
 std::optional<nvme::StoreOptions> store_options(const config::RunConfig& config,
                                                 const std::string& area);
@@ -74,10 +71,6 @@ bool pins_memory(const config::RunConfig& config);
 // For an Engine: an area of this process's own in `folder`.
 nvme::StoreOptions engine_store(const std::string& folder);
 plan::Pins pins(const config::RunConfig& config);
-
-// What the process holds beside the arenas: what is resident now, and an allowance for what still
-// comes (threads, I/O rings, batches, metrics).
-Bytes host_base_now(model::DType compute);
 
 // Hardware for the simulator: the tuned profile where there is one, else measured now.
 plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Optimizer& optimizer,

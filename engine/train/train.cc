@@ -93,7 +93,7 @@ class TrainingRun {
                   pool_.nodes() > 1 ? str(" of ", pool_.nodes(), " NUMA nodes") : std::string()));
     const data::ShapeClass largest = data_.train->shape_classes().front();
     shape_ = {largest.rows, largest.length};
-    const plan::Budgets budget = budgets_now(config_, model_);
+    const plan::Budgets budget = budgets_now(config_, model_.compute_type());
     refuse_too_large(config_, model_, batch_, shape_, budget, budget.host);
     const StageProbe probe = probe_stages(model_.model.spec, *compute_, shape_, budget.device);
     if (model_.compute_type() == model::DType::kFloat16)
@@ -102,8 +102,9 @@ class TrainingRun {
     const auto store = state_store(config_, folder_.path(), folder_.area().name, hardware_);
     plan_ = plan_with_room(store, options_.fresh, hardware_, [&] {
       return make_plan(plan_request(config_, model_, batch_, shape_, probe, hardware_,
-                                    budgets_now(config_, model_)));
+                                    budgets_now(config_, model_.compute_type())));
     });
+    refuse_beyond_machine(plan_);
   }
 
   void show_plan() const {

@@ -3,8 +3,10 @@
 Sizes come from ZINF_MEMORY_TEST: small (the default) takes seconds, long takes the shapes of the field cases.
 """
 import json
+import math
 import os
 import pathlib
+import re
 import shutil
 import signal
 import struct
@@ -204,6 +206,17 @@ class Start(field_case.RunCase):
         self.assertIn("table in slices", self.log)
         self.assertGreater(12 * summary["parameters"], 330 * MIB, "weights and gradients of the table would fit")
         self.assertLessEqual(summary["peak_bytes"]["process"]["measured"], 330 * MIB)
+
+    def test_a_host_budget_that_the_machine_does_not_have(self):
+        """What is planned inside it would be killed by the system half way: refused before anything is allocated."""
+        there = int(re.search(r"MemTotal: +(\d+) kB", pathlib.Path("/proc/meminfo").read_text())[1]) << 10
+        layers, bytes_a_parameter = 64, 16
+        width = math.isqrt(2 * there // (bytes_a_parameter * layers * 8))
+        sections = z.mlp_sections(self.workspace, width=width, layers=layers, steps=1)
+        sections["memory"].update(device=there, host=4 * there)
+        text = self.refused(3, sections, *sets(ON_HOST))
+        self.assertRegex(text, r"the run keeps up to .* in memory, as memory\.host allows; this machine, or this process's cgroup, has ")
+        self.assertRegex(text, r"hint: --set memory\.host=\d+MiB")
 
     def test_what_does_not_fit_is_refused_before_it_is_there(self):
         sections = z.mlp_sections(self.workspace, width=4096, layers=2, steps=1)

@@ -66,11 +66,12 @@ class PlanTest(unittest.TestCase):
         drive = f"memory.nvme=[{{path: {self.workspace.path / 'swap'}}}]"
         code, out, err = z.run("plan", self.seven_billion(), *GIVEN, "--set", drive, "--set", "placement={weights: nvme, optimizer: nvme}")
         self.assertEqual(code, 0, err)
-        found = re.search(r"Wear: ([\d.]+) GiB written a step; an endurance of .* lasts (\d+) steps", out)
+        found = re.search(r"Wear: ([\d.]+) GiB written a step; an endurance of .* lasts (\d+) steps, this run's 6 take ([\d.]+) % of it", out)
         self.assertIsNotNone(found, out)
         # 12 bytes a parameter and step with a split master, padding aside.
         self.assertAlmostEqual(float(found[1]) * 2**30 / 6738415616, 12, delta=0.1)
         self.assertAlmostEqual(int(found[2]), 1200e12 / (12 * 6738415616), delta=200)
+        self.assertAlmostEqual(float(found[3]), 100 * 6 / int(found[2]), delta=1e-4)
 
     def test_what_does_not_fit_names_a_change_that_does(self):
         config = self.workspace.config("small", **z.mlp_sections(self.workspace, width=512))

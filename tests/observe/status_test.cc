@@ -83,7 +83,8 @@ TEST(Status, IsOverwrittenWhereThereIsNoRoomForASecondFile) {
   status.message = "something long enough to be longer than what comes after it";
   EXPECT_TRUE(write_status(status, path));
   std::filesystem::create_directory(path + ".tmp");
-  for (const char* message : {"short", "something longer, again longer than the one before it, and more"}) {
+  for (const char* message :
+       {"short", "something longer, again longer than the one before it, and more"}) {
     status.state = RunState::kFailed;
     status.exit_code = 1;
     status.message = message;

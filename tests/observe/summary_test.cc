@@ -129,7 +129,11 @@ written to drives
 TEST(Summary, TableOfAnInterruptedRunSaysSo) {
   Summary s;
   s.stopped_by = "SIGINT";
+  s.tokens = 4;
+  s.unit = "samples";
   const std::string table = summary_table(s);
+  EXPECT_NE(table.find("\n4 samples in "), std::string::npos) << table;
+  EXPECT_NE(table.find(" samples/s"), std::string::npos) << table;
   EXPECT_EQ(table.rfind("Stopped by SIGINT after 0 steps: 0 parameters, final loss nan\n", 0), 0u)
       << table;
 }

@@ -142,8 +142,9 @@ TEST(Planner, GradientsSpillWhenTheHostFallsJustBelow) {
     // Less and less, down to the least that is refused with all gradients on NVMe.
     for (Bytes host = pinned->host; host > 101 * kMiB; host -= kMiB) {
       request.budgets.host = host;
+      if (fits(request)) continue;
       const auto refused = refusal(request);
-      if (!refused) continue;
+      ASSERT_TRUE(refused);
       request.budgets.host = refused->host;
       EXPECT_FALSE(refusal(request)) << refused->text;
       break;

@@ -134,7 +134,7 @@ TEST(Refusal, EveryChangeNamedFitsAndNothingLessDoes) {
             "(\\d+)MiB more memory.nvme\\[\\].capacity",
             "add a drive under memory.nvme, of (\\d+)MiB", "--nvme of (\\d+)MiB"}) {
         if (number_after(change, budget) == 0) continue;
-        EXPECT_TRUE(refusal(with_change(requests[i], change, budget))) << budget;
+        EXPECT_FALSE(fits(with_change(requests[i], change, budget))) << budget;
       }
     }
   }
@@ -179,6 +179,26 @@ TEST(Refusal, WithoutADriveTheHintNamesOne) {
       << refused->text;
   request.budgets.nvme = kPlenty;
   EXPECT_FALSE(refusal(request));
+}
+
+// A budget that the machine can't give comes last, and says so.
+TEST(Refusal, WhatTheMachineDoesNotHaveIsSaid) {
+  PlanRequest request = request_for(3, 1 << 20);
+  request.budgets.nvme = 0;
+  request.budgets.host = 130 * kMiB;
+  const auto plain = refusal(request);
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(plain->text.find("another machine"), std::string::npos) << plain->text;
+  EXPECT_NE(changes_of(*plain).front().find("memory.host="), std::string::npos) << plain->text;
+  request.budgets.machine = 140 * kMiB;
+  const auto refused = refusal(request);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->host, plain->host);
+  const std::vector<std::string> changes = changes_of(*refused);
+  ASSERT_EQ(changes.size(), changes_of(*plain).size());
+  EXPECT_EQ(changes.back(),
+            changes_of(*plain).front() + " (on another machine: this one has 140 MiB)");
+  EXPECT_NE(changes.front().find("add a drive"), std::string::npos) << refused->text;
 }
 
 TEST(Refusal, TooSmallADriveIsNamed) {

@@ -137,7 +137,7 @@ def test_other_architecture_is_refused(tmp_path):
 def test_damaged_files_are_refused_in_one_line(tmp_path):
     write_gguf(tmp_path / "whole.gguf", tiny_model())
     whole = (tmp_path / "whole.gguf").read_bytes()
-    without_merges = whole.replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.morges")
+    without_merges = whole.replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.murges")
     no_heads = whole.replace(b"llama.attention.head_count_kv\x04\0\0\0\x02", b"llama.attention.head_count_kv\x04\0\0\0\0")
     assert len({whole, without_merges, no_heads}) == 3
     damaged = {"empty": b"", "text": b"no model at all" * 100, "short": whole[:100], "cut": whole[:-1000],

@@ -171,12 +171,12 @@ TEST_F(TunedDrives, OneWithoutRoomForItsShareSlowsThePlan) {
     const optim::Optimizer optimizer(optimizer_format(config, model.compute_type()), {});
     hardware = measure_hardware(config, optimizer, pool);
     hardware.flops_per_second = 1e12;
-    return plan_with_room(state_store(config, first_.path(), "area", hardware), fresh, hardware,
-                          [&] {
-                            return make_plan(plan_request(config, model, batch, shape,
-                                                          estimate_stages(model.model.spec, shape),
-                                                          hardware, budgets_now(config, model)));
-                          });
+    return plan_with_room(
+        state_store(config, first_.path(), "area", hardware), fresh, hardware, [&] {
+          return make_plan(plan_request(config, model, batch, shape,
+                                        estimate_stages(model.model.spec, shape), hardware,
+                                        budgets_now(config, model.compute_type())));
+        });
   };
   plan::Hardware roomy, tight, kept, anew;
   const plan::Plan fast = plan_of(config_with("1GiB"), roomy, false);
