@@ -26,7 +26,15 @@ Loader::Loader(std::shared_ptr<const RowSource> source, const LoaderOptions& opt
              str("micro-batch ", options.micro_batch, ", accumulation ", options.accumulation,
                  ", rank ", options.rank, " of ", options.world));
   rows_per_step_ = std::int64_t{options.micro_batch} * options.accumulation * options.world;
-  if (source_->rows() == 0) throw Error(ErrorKind::kUsage, "the data has no row to train on");
+  if (source_->rows() == 0) {
+    const std::vector<SourceIdentity> files = source_->identity();
+    throw Error(
+        ErrorKind::kUsage,
+        str("the data has no row to train on",
+            files.empty() ? "" : " (" + files[0].path + (files.size() > 1 ? ", ...)" : ")")),
+        "a row takes at least two tokens of one document, one of them to be learnt; of "
+        "conversations the assistant's turns are");
+  }
 }
 
 std::int64_t Loader::steps_per_epoch() const {

@@ -213,7 +213,7 @@ class Start(field_case.RunCase):
         layers, bytes_a_parameter = 64, 16
         width = math.isqrt(2 * there // (bytes_a_parameter * layers * 8))
         sections = z.mlp_sections(self.workspace, width=width, layers=layers, steps=1)
-        sections["memory"].update(device=there, host=4 * there)
+        sections["memory"] = {"device": there, "host": 4 * there}
         text = self.refused(3, sections, *sets(ON_HOST))
         self.assertRegex(text, r"the run keeps up to .* in memory, as memory\.host allows; this machine, or this process's cgroup, has ")
         self.assertRegex(text, r"hint: --set memory\.host=\d+MiB")
