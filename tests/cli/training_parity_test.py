@@ -159,6 +159,8 @@ class TrainingParity(unittest.TestCase):
         query, _, value = tensor.chunk(3)
         return torch.cat([query, value])
 
+    # Five steps of SmolLM2: losses 5.8e-5 from rounded gradients', 9.7e-5 from fp32 ones'. Too near to tell apart.
+    @unittest.skipIf(REAL_MODEL, "the tiny model's test")
     def test_bf16_gradients_are_pytorchs_rounded_ones(self):
         """Much nearer to PyTorch with its accumulated gradients rounded than to PyTorch without, in losses and in norms."""
         (losses, norms, weights), (other_losses, other_norms, _) = self.references("rounded:2:0", "fp32:2:0")
