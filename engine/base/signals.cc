@@ -9,14 +9,12 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <future>
-#include <memory>
 #include <mutex>
 #include <thread>
 
 #include "engine/base/error.h"
+#include "engine/base/stall_watch.h"
 #include "engine/base/str.h"
 
 namespace zinf {
@@ -130,16 +128,7 @@ void run_grace_action(int signal) {
     const std::lock_guard lock(grace_action_mutex);
     action = grace_action;
   }
-  if (!action) return;
-  const auto done = std::make_shared<std::promise<void>>();
-  std::thread([action, signal, done] {
-    try {
-      action(signal);
-    } catch (...) {  // the process ends all the same
-    }
-    done->set_value();
-  }).detach();
-  done->get_future().wait_for(std::chrono::seconds(1));
+  if (action) done_within(1, [action, signal] { action(signal); });
 }
 
 void watch_grace(int fd, double grace_seconds) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
+#include <memory>
 #include <utility>
 
 #include "engine/base/str.h"
@@ -34,6 +36,22 @@ void StallWatch::watch(double patience) {
                   " has been under way for ", static_cast<long long>(activity->seconds), " s"));
     return;
   }
+}
+
+bool done_within(double seconds, std::function<void()> action) {
+  const auto done = std::make_shared<std::promise<bool>>();
+  std::future<bool> result = done->get_future();
+  std::thread([action = std::move(action), done] {
+    bool whole = true;
+    try {
+      action();
+    } catch (...) {  // who calls this ends the process all the same
+      whole = false;
+    }
+    done->set_value(whole);
+  }).detach();
+  return result.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready &&
+         result.get();
 }
 
 }  // namespace zinf

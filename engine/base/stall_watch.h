@@ -40,4 +40,8 @@ class StallWatch {
   std::thread thread_;
 };
 
+// Runs it in a thread of its own, for so many seconds at most: last words, for which what hangs may
+// be needed. false: it is still running, or has thrown.
+bool done_within(double seconds, std::function<void()> action);
+
 }  // namespace zinf

@@ -6,65 +6,16 @@
 
 #include <cerrno>
 #include <cstring>
-#include <list>
-#include <mutex>
 #include <utility>
 
-#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/str.h"
+#include "engine/base/under_way.h"
 
 namespace zinf::data {
 
-namespace {
-
-struct CallsUnderWay {
-  struct Call {
-    const char* doing;
-    const std::string* path;
-    double since;
-  };
-  std::mutex mutex;
-  std::list<Call> calls;  // the oldest first
-};
-
-CallsUnderWay& under_way() {
-  static CallsUnderWay calls;
-  return calls;
-}
-
-// A call that may never return, as long as it lives.
-class UnderWay {
- public:
-  UnderWay(const char* doing, const std::string& path) {
-    CallsUnderWay& all = under_way();
-    const std::lock_guard lock(all.mutex);
-    at_ = all.calls.insert(all.calls.end(), {doing, &path, now_seconds()});
-  }
-  ~UnderWay() {
-    CallsUnderWay& all = under_way();
-    const std::lock_guard lock(all.mutex);
-    all.calls.erase(at_);
-  }
-  UnderWay(const UnderWay&) = delete;
-  UnderWay& operator=(const UnderWay&) = delete;
-
- private:
-  std::list<CallsUnderWay::Call>::iterator at_;
-};
-
-}  // namespace
-
-std::optional<Activity> longest_read() {
-  CallsUnderWay& all = under_way();
-  const std::lock_guard lock(all.mutex);
-  if (all.calls.empty()) return std::nullopt;
-  const CallsUnderWay::Call& first = all.calls.front();
-  return Activity{"data", str(first.doing, " ", *first.path), now_seconds() - first.since};
-}
-
 FileReader::FileReader(const std::string& path) : path_(path) {
-  const UnderWay watched("opening", path);
+  const UnderWay watched("data", "opening", path);
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd_ < 0) {
     throw Error(ErrorKind::kUsage,
@@ -93,7 +44,7 @@ FileReader& FileReader::operator=(FileReader&& other) noexcept {
 }
 
 void FileReader::read(void* to, Bytes bytes, Bytes offset) const {
-  const UnderWay watched("reading", path_);
+  const UnderWay watched("data", "reading", path_);
   auto* out = static_cast<char*>(to);
   Bytes done = 0;
   while (done < bytes) {

@@ -1,12 +1,10 @@
 // A file opened for reading by position. Every failure is an Error that names path, offset and
-// length. Safe for concurrent reads.
+// length. Safe for concurrent reads. A call that hangs is longest_call() (engine/base/under_way.h).
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "engine/base/bytes.h"
-#include "engine/base/stall_watch.h"
 
 namespace zinf::data {
 
@@ -30,9 +28,5 @@ class FileReader {
   int fd_ = -1;
   Bytes size_ = 0;
 };
-
-// The read, or opening, of a file that has been under way for longest: a network file system may
-// never answer. For a StallWatch; any thread.
-std::optional<Activity> longest_read();
 
 }  // namespace zinf::data

@@ -115,7 +115,9 @@ const char* torch_version() { return TORCH_VERSION; }
 std::string compute_instruction_set() {
   std::string text = at::get_cpu_capability();
 #if defined(__x86_64__)
-  // For oneDNN's matrix products; CPUID leaf 7, EDX bit 22: AMX-BF16.
+  // For oneDNN's matrix products.
+  if (has_bf16_hardware()) text += ", AVX512-BF16";
+  // CPUID leaf 7, EDX bit 22: AMX-BF16.
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 22 & 1) != 0) text += ", AMX";
 #endif

@@ -12,6 +12,7 @@
 #include "engine/base/disk.h"
 #include "engine/base/error.h"
 #include "engine/base/str.h"
+#include "engine/base/under_way.h"
 #include "engine/observe/posix_write.h"
 
 namespace zinf::observe {
@@ -39,6 +40,7 @@ void sync_folder_of(const std::string& path) {
 }  // namespace
 
 void write_file_atomically(const std::string& path, std::string_view text, Durability durability) {
+  const UnderWay watched("files", "writing", path);
   const std::string temporary = path + ".tmp";
   const int fd = ::open(temporary.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
   if (fd < 0) fail("creating", temporary, errno);

@@ -14,6 +14,7 @@
 #include "engine/base/disk.h"
 #include "engine/base/error.h"
 #include "engine/base/str.h"
+#include "engine/base/under_way.h"
 #include "engine/observe/atomic_file.h"
 #include "engine/observe/json_fields.h"
 #include "engine/observe/posix_write.h"
@@ -192,6 +193,7 @@ MetricsWriter::~MetricsWriter() {
 }
 
 void MetricsWriter::append(const StepRecord& record) {
+  const UnderWay watched("files", "writing", path_);
   const std::string line = metrics_line(record) + "\n";
   const off_t end = ::lseek(fd_, 0, SEEK_END);
   const int error = write_all(fd_, line);
@@ -202,6 +204,7 @@ void MetricsWriter::append(const StepRecord& record) {
 }
 
 void sync_metrics(const std::string& path) {
+  const UnderWay watched("files", "syncing", path);
   const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0 && errno == ENOENT) return;
   if (fd < 0) fail("opening", path, errno);

@@ -255,7 +255,8 @@ void StateAccess::restore(int slot, bool moments_are_zero) {
   transfer(slot, moments_are_zero, false);
 }
 
-StateAccess::Hashes StateAccess::hashes(std::int64_t version, int slot, bool moments_are_zero) {
+StateAccess::Hashes StateAccess::hashes(std::int64_t version, int slot, bool moments_are_zero,
+                                        const std::function<bool()>& go_on) {
   Hasher weights, state;
   state.update(&version, sizeof version);
   std::vector<float> master(static_cast<std::size_t>(kElements));
@@ -267,6 +268,7 @@ StateAccess::Hashes StateAccess::hashes(std::int64_t version, int slot, bool mom
     const model::PieceSpec& piece = input_.model->pieces[p];
     const int index = static_cast<int>(p);
     for (std::int64_t first = 0; first < piece.elements; first += kElements) {
+      if (go_on && !go_on()) return {};
       const std::int64_t count = std::min(kElements, piece.elements - first);
       read(index, 0, slot, first, count, bytes.data());
       weights.update(bytes.data(), input_.states[0].bytes(count));

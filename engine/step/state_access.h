@@ -48,8 +48,9 @@ class StateAccess {
     std::string state;
   };
   // Canonical: independent of placement, chunks and slots. moments_are_zero: before the first
-  // update.
-  Hashes hashes(std::int64_t version, int slot, bool moments_are_zero);
+  // update. Empty once go_on, asked every few MiB, says no.
+  Hashes hashes(std::int64_t version, int slot, bool moments_are_zero,
+                const std::function<bool()>& go_on = {});
 
  private:
   struct Place {

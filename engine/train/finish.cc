@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "cpu_optim/convert.h"
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
 #include "engine/base/machine.h"
 #include "engine/base/signals.h"
 
@@ -102,8 +104,12 @@ observe::Summary make_summary(const config::RunConfig& config, const plan::Plan&
   summary.final_loss = result.final_loss;
   if (plan.model->vocabulary == 0) summary.unit = "samples";
   summary.parameters = static_cast<std::uint64_t>(plan.model->parameters());
-  const auto hashes = session.states().hashes(session.trainer().version(), session.trainer().slot(),
-                                              session.trainer().moments_are_zero());
+  const bool hurries = result.stopped_by != 0 && config.checkpoint.grace > 0;
+  const double give_up = now_seconds() + config.checkpoint.grace / 2;
+  const step::Trainer& trainer = session.trainer();
+  const auto hashes =
+      session.states().hashes(trainer.version(), trainer.slot(), trainer.moments_are_zero(),
+                              [&] { return !hurries || now_seconds() < give_up; });
   summary.weights_hash = hashes.weights;
   summary.state_hash = hashes.state;
   summary.step_seconds_measured = median(steady(result.step_seconds));
@@ -182,11 +188,13 @@ Bytes shard_bytes(const config::RunConfig& config) {
 }
 
 model::ExportResult export_model(const ModelInput& model, step::StateAccess& states, int slot,
-                                 const std::string& path, model::DType type, Bytes shard_bytes) {
+                                 const std::string& path, model::DType type, Bytes shard_bytes,
+                                 const std::atomic<bool>* give_up) {
   const model::ModelSpec& spec = model.model.spec;
   MasterReader reader(states, spec, slot);
   std::vector<float> master;
   const auto values = [&](int piece, std::int64_t first, std::int64_t count, void* into) {
+    if (give_up != nullptr && *give_up) throw Error(ErrorKind::kFailed, "the export is given up");
     if (type == model::DType::kFloat32) {
       reader.read(piece, first, count, static_cast<float*>(into));
       return;

@@ -1,6 +1,7 @@
 // What a run leaves behind: the summary and the exported model.
 #pragma once
 
+#include <atomic>
 #include <string>
 
 #include "engine/model/hf_export.h"
@@ -19,13 +20,16 @@ struct LeastTraffic {
 };
 LeastTraffic least_traffic(const plan::Plan& plan);
 
+// Without hashes where the run was stopped and hashing its state would take half its grace time.
 observe::Summary make_summary(const config::RunConfig& config, const plan::Plan& plan,
                               Session& session, const LoopResult& result);
 
 // Streams the model out of drained states. slot: which one holds the state. shard_bytes: of a file
-// at most, unless one tensor is larger; 0: one file.
+// at most, unless one tensor is larger; 0: one file. Once give_up is true it throws, and nothing is
+// left of it.
 model::ExportResult export_model(const ModelInput& model, step::StateAccess& states, int slot,
-                                 const std::string& path, model::DType type, Bytes shard_bytes);
+                                 const std::string& path, model::DType type, Bytes shard_bytes,
+                                 const std::atomic<bool>* give_up = nullptr);
 // That of the config: export.shard_size, or 0 with export.single_file.
 Bytes shard_bytes(const config::RunConfig& config);
 // bf16 or fp32: as the config says, else bf16 where the weights are.

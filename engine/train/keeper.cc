@@ -79,10 +79,15 @@ void Keeper::copy(const checkpoint::Manifest& manifest, const std::string& pages
   }
   if (!whole || !options_.after) return;
   try {
-    options_.after(manifest.step);
+    options_.after(manifest.step, give_up_);
   } catch (const std::exception& error) {
     // The checkpoint is whole all the same.
-    log::error(str("exporting step ", manifest.step, ": ", error.what()));
+    if (give_up_) {
+      log::warning(str("the export of step ", manifest.step, " is given up: zinf export ",
+                       options_.run_folder, " DIR --step ", manifest.step, " makes it"));
+    } else {
+      log::error(str("exporting step ", manifest.step, ": ", error.what()));
+    }
   }
 }
 

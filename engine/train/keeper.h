@@ -25,8 +25,8 @@ struct KeeperOptions {
   double bytes_per_second = 0;                         // throttle; 0: none
   std::array<std::vector<nvme::FileRange>, 2> ranges;  // where the bytes of each slot lie
   // Called in the keeper's thread after a copy is whole and no longer holds anything (export). May
-  // be empty.
-  std::function<void(std::int64_t step)> after;
+  // be empty. Throws soon after give_up has become true.
+  std::function<void(std::int64_t step, const std::atomic<bool>& give_up)> after;
 };
 
 // request(), collect(), wait() and abandon() come from the step loop's thread, published() from
@@ -51,7 +51,7 @@ class Keeper {
   bool collect();
   // Waits for the copy under way, at full speed, and for what comes after it. Throws as collect().
   void wait();
-  // Gives up the copy under way; nothing is left of it.
+  // Gives up the copy under way, nothing is left of it, or what comes after one.
   void abandon();
 
  private:

@@ -1,6 +1,7 @@
 // What `checkpoint.keep` asks of a run: spacing, disk space, going back to a kept commit.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "engine/checkpoint/kept.h"
 #include "engine/config/run_config.h"
 #include "engine/plan/planner.h"
+#include "engine/train/keeper.h"
 #include "engine/train/model_input.h"
 #include "swap/tiers.h"
 
@@ -21,23 +23,31 @@ config::Cadence keep_cadence(const config::RunConfig& config);
 std::string kept_export(const std::string& run_folder, std::int64_t step);
 
 // Writes the kept commit of `step` as such a folder, in bf16 unless export.dtype says otherwise.
-void export_kept(const config::RunConfig& config, const std::string& run_folder, std::int64_t step);
+// give_up: see export_model().
+void export_kept(const config::RunConfig& config, const std::string& run_folder, std::int64_t step,
+                 const std::atomic<bool>& give_up);
 
-// What is still to be written before the run is over, besides its area: kept copies (one more than
-// are kept, since an old one goes only when the new one is whole) and exports. Throws
-// Error(kDoesNotFit) naming folder, needed and free bytes.
+// What is still to be written before the run is over: kept copies (one more than are kept, since an
+// old one goes only when the new one is whole), exports, and what of the area the file system could
+// not reserve. Throws Error(kDoesNotFit) naming folder, needed and free bytes.
 struct SpaceNeeds {
   std::vector<std::string> drives;
+  std::vector<Bytes> unreserved;     // of the area, on each drive
   std::vector<Bytes> kept_on_drive;  // of one copy
   std::int64_t copies = 0;           // that may come on top of those that are there
   std::string run_folder;
   Bytes exports = 0;
 };
 void check_space_for(const SpaceNeeds& needs);
-// kept_on_drive: of one copy. kept: those that are there already.
+// at: the run's area, whose tiers have been made. extents: of states. kept: those that are there
+// already.
 SpaceNeeds space_needs(const config::RunConfig& config, const ModelInput& model,
-                       std::vector<std::string> drives, std::vector<Bytes> kept_on_drive,
+                       const checkpoint::RunAt& at, const swap::Tiers& tiers, int extents,
                        const checkpoint::KeptCheckpoints& kept);
+
+// The config outlives the keeper. A quarter of the measured rate is left to copies.
+KeeperOptions keeper_options(const config::RunConfig& config, const ModelInput& model,
+                             const plan::Hardware& hardware, const swap::Tiers& tiers, int extents);
 
 // Reads the kept commit, page by page verified, and writes it into `slot` of the run's tiers;
 // durable when it returns.

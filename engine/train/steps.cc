@@ -93,13 +93,13 @@ class Loop {
       const bool keeps = holds_.step_done(step, result.finite, last);
       const bool evaluate =
           due(parts_.config->eval.every, step) || (last && parts_.eval_loader != nullptr);
-      const int signal = stop_requested();
-      const bool ends = last || signal != 0 || holds_.failure() != nullptr;
+      int signal = stop_requested();
+      bool ends = last || signal != 0 || holds_.failure() != nullptr;
       const bool due_now = commit_due(step, keeps);
       const bool drains = evaluate || ends || due_now;
       // A step that drains commits below, not in its program: only then is its line in
       // metrics.jsonl.
-      const bool commits = ends || due_now || (evaluate && commits_applied(result));
+      bool commits = ends || due_now || (evaluate && commits_applied(result));
       if (drains) parts_.session->trainer().drain(/*commits=*/false);
       // Steady: one whole update and one whole forward and backward lie between the step's borders.
       steady_ = step > parts_.first_step + 2 && !drains && !drained_;
@@ -112,7 +112,9 @@ class Loop {
       }
       if (evaluate && parts_.eval_loader != nullptr) {
         say(observe::RunState::kEvaluating, record.step);
-        record.eval_loss = result_.eval_loss = run_evaluation();
+        record.eval_loss = run_evaluation(step, last);
+        if (record.eval_loss) result_.eval_loss = record.eval_loss;
+        if (!ends && (signal = stop_requested()) != 0) ends = commits = true;
       }
       report(record);
       if (ends) holds_.settle(!last);
@@ -251,13 +253,21 @@ class Loop {
             "of this step");
   }
 
-  double run_evaluation() {
+  // None: a stop was asked for, and the rest of its grace time is for the commit. The last
+  // evaluation is always made: none comes after it.
+  std::optional<double> run_evaluation(std::int64_t step, bool last) {
     const std::int64_t all = parts_.eval_loader->steps_per_epoch();
     const std::int64_t count =
         std::min(all > 0 ? all : 1, parts_.config->eval.steps.value_or(all > 0 ? all : 1));
     const int group = parts_.plan->input.settings.group;
     step::Trainer::Evaluation sum;
     for (std::int64_t i = 0; i < count;) {
+      if (!last && half_of_grace_is_over()) {
+        progress_.clear();
+        log::warning(str("the evaluation of step ", step, " is given up: a stop was asked for"));
+        parts_.session->executor().take_totals();
+        return std::nullopt;
+      }
       data::StepBatch batch;  // what one visit takes, so that the weights move once for all of it
       for (; i < count && std::ssize(batch.micro_batches) < group; ++i) {
         data::StepBatch next = parts_.eval_loader->step_batch(i);
@@ -268,6 +278,14 @@ class Loop {
     }
     parts_.session->executor().take_totals();
     return sum.loss_sum / static_cast<double>(sum.target_tokens);
+  }
+
+  // As far as can be told: a signal is noticed between visits.
+  bool half_of_grace_is_over() {
+    const double grace = parts_.config->checkpoint.grace;
+    if (stop_requested() == 0 || grace <= 0) return false;
+    if (stop_seen_ == 0) stop_seen_ = now_seconds();
+    return now_seconds() - stop_seen_ > grace / 2;
   }
 
   observe::StepRecord make_record(std::int64_t step, const step::StepResult& result, double lr,
@@ -397,6 +415,7 @@ class Loop {
   bool drained_ = false;
   bool over_ = false;
   double last_commit_ = now_seconds();
+  double stop_seen_ = 0;
 };
 
 }  // namespace

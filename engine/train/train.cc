@@ -13,8 +13,8 @@
 #include "engine/base/machine.h"
 #include "engine/base/signals.h"
 #include "engine/base/str.h"
+#include "engine/base/under_way.h"
 #include "engine/config/reference.h"
-#include "engine/data/file_reader.h"
 #include "engine/model/torch_compute.h"
 #include "engine/model/torch_runtime.h"
 #include "engine/observe/metrics.h"
@@ -69,7 +69,7 @@ class TrainingRun {
   }
 
   void open_model_and_data() {
-    data_watch_.emplace(config_.train.stall_timeout, data::longest_read,
+    file_watch_.emplace(config_.train.stall_timeout, longest_call,
                         [this](const std::string& what) { end_hung(what); });
     model_ = open_model(config_, true);
     batch_ = batch_shape(config_, model_, row_length(config_, model_));
@@ -242,16 +242,19 @@ class TrainingRun {
 
   // Summary, report, model. The exit code.
   int leave() {
-    const observe::Summary summary = make_summary(config_, plan_, *session_, result_);
-    write_summary(summary, folder_.summary());
-    observe::write_report(folder_.path());
-    write_end_status();
     if (result_.stopped_by != 0) {
+      write_end_status();
+      set_grace_action({});  // the run is over, whatever of the rest is done in time
       log::warning(str("stopped by ", signal_name(result_.stopped_by), " after step ",
                        result_.steps,
                        "; the state is committed: the same command goes on from here"));
-      return 128 + result_.stopped_by;
+    } else {
+      write_state(observe::RunState::kSaving, "", std::nullopt);
     }
+    const observe::Summary summary = make_summary(config_, plan_, *session_, result_);
+    write_summary(summary, folder_.summary());
+    observe::write_report(folder_.path());
+    if (result_.stopped_by != 0) return 128 + result_.stopped_by;
     if (config_.export_.at_end && model_.folder) {
       std::filesystem::remove_all(folder_.model());  // of the same run with fewer steps
       const model::ExportResult exported =
@@ -260,6 +263,7 @@ class TrainingRun {
       log::info(str("model exported to ", exported.path, " (", exported.tensors, " tensors, ",
                     format_bytes(exported.weight_bytes), ")"));
     }
+    write_end_status();
     std::cout << (options_.json ? summary_json(summary) : summary_table(summary));
     return 0;
   }
@@ -347,23 +351,13 @@ class TrainingRun {
 
   void open_keeper() {
     const checkpoint::Manifest& base = committer_->base();
+    const checkpoint::RunAt at{base.area, base.drives};
     const checkpoint::KeptCheckpoints kept(folder_.path());
-    kept.clean({base.area, base.drives}, false);
+    kept.clean(at, false);
     const int extents = static_cast<int>(base.extents.size());
-    std::vector<Bytes> on_drive(base.drives.size(), nvme::kAreaDataStart);
-    for (const nvme::FileRange& range : session_->tiers().file_ranges(0, extents))
-      on_drive[range.drive] += range.bytes;
-    check_space_for(space_needs(config_, model_, base.drives, std::move(on_drive), kept));
-    if (config_.checkpoint.keep == 1) return;
-    KeeperOptions options;
-    options.run_folder = folder_.path();
-    options.count = config_.checkpoint.keep - 1;
-    options.bytes_per_second = hardware_.nvme_write / 4;
-    for (int slot = 0; slot < 2; ++slot)
-      options.ranges[static_cast<std::size_t>(slot)] = session_->tiers().file_ranges(slot, extents);
-    if (config_.export_.at_kept_checkpoints && model_.folder)
-      options.after = [this](std::int64_t step) { export_kept(config_, folder_.path(), step); };
-    keeper_.emplace(std::move(options));
+    check_space_for(space_needs(config_, model_, at, session_->tiers(), extents, kept));
+    if (config_.checkpoint.keep > 1)
+      keeper_.emplace(keeper_options(config_, model_, hardware_, session_->tiers(), extents));
   }
 
   // pages: the commit's page table; empty: it has none, or nothing is verified.
@@ -411,9 +405,11 @@ class TrainingRun {
     if (!committed && resume_) committed = resume_->step;
     const std::string text =
         str(what, ", longer than train.stall_timeout (", config_.train.stall_timeout, " s)");
-    log::error(text + (committed ? str("; the last commit, step ", *committed, ", is whole")
-                                 : std::string()));
-    note_failure(text, 1);
+    done_within(2, [&] {  // log and status may lie where it hangs
+      log::error(text + (committed ? str("; the last commit, step ", *committed, ", is whole")
+                                   : std::string()));
+      note_failure(text, 1);
+    });
     ::_exit(1);
   }
 
@@ -442,7 +438,7 @@ class TrainingRun {
   std::optional<Keeper> keeper_;
   std::optional<Session> session_;
   LoopResult result_;
-  std::optional<StallWatch> data_watch_;
+  std::optional<StallWatch> file_watch_;
 };
 
 }  // namespace

@@ -202,6 +202,26 @@ class Space(KeptCase):
         self.assertRegex(err, r"not enough space in .*swap for kept checkpoints and exports: needed .*\(\d+ bytes\), free")
         self.assertFalse((folder / "metrics.jsonl").exists())
 
+    @unittest.skipUnless(field_case.can_mount_ext2(), "no mount namespace can be made here, or no ext2 on a loop device")
+    def test_space_that_could_not_be_reserved_is_not_free(self):
+        """ext2: the area is there and takes nothing yet. Two slots fit, and copies fit, but not both."""
+        sections = z.mlp_sections(self.workspace, width=256, layers=4, steps=3)
+        folder, swap, image = (self.workspace.path / name for name in ("sparse", "sparse-swap", "image"))
+        swap.mkdir()
+        config = self.workspace.config("sparse", **sections)
+        settings = sets(ON_NVME, "checkpoint.keep_every=1", f"memory.nvme=[{{path: {swap}, capacity: 1GiB}}]")
+        codes, said = field_case.run_script(f"""
+            truncate -s 88M {image} && mkfs.ext2 -q -m 0 {image} && mount -o loop {image} {swap} || exit
+            "$@" --set checkpoint.keep=2 2> {folder}.1; echo $?
+            "$@" --set checkpoint.keep=1 2> {folder}.2; echo $?""", "train", config, "--run-dir", folder, *settings)
+        refused, trained = (pathlib.Path(f"{folder}.{part}").read_text() for part in "12")
+        self.assertEqual(codes, ["3", "0"], said + refused + trained)
+        found = re.search(r"not enough space in .*sparse-swap for kept checkpoints and exports beside the swap area, which could not be "
+                          r"reserved: needed .*\((\d+) bytes\), free .*\((\d+) bytes\)", refused)
+        needed, free = map(int, found.groups())
+        self.assertLess(free, needed)
+        self.assertLess(needed, 2 * free)  # either alone fits
+
     @unittest.skipUnless(field_case.can_mount(), "no mount namespace can be made here")
     def test_a_drive_that_fills_up_while_training(self):
         """BR-038: the copy fails, the run stops with its newest step committed, and goes on once there is room."""

@@ -100,6 +100,22 @@ class Exactness(ResumeCase):
         self.assertEqual(self.figures(folder), self.figures(self.folder))
 
 
+class Machines(ResumeCase):
+    def test_another_instruction_set_is_said(self):
+        """Bits may then be others; on the machine as it was nothing is said."""
+        sections = z.llama_sections(self.workspace, steps=6)
+        config, folder = self.begun("machine", sections)
+        old = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
+        said = "; results may not be those of the run undisturbed"
+        code, _, err = z.train(config, folder, "--steps", "2", env=old)
+        self.assertEqual(code, 0, err)
+        code, _, err = z.train(config, folder, "--steps", "4", env=old)
+        self.assertEqual(code, 0, err)
+        self.assertNotIn(said, err)
+        err = self.goes_on(config, folder)
+        self.assertRegex(err, rf"warning resume: instruction set: .+ -> AVX.*{said}")
+
+
 class Commits(ResumeCase):
     def whole_commits(self, folder):
         """How many manifests read whole just now."""
@@ -160,6 +176,21 @@ class Figures(ResumeCase):
                     self.assertIn(f"resumed after step {step} of 5", self.goes_on(config, folder, *settings))
                     self.assertEqual(self.figures(folder), whole)
                     self.assertEqual([line.get("eval_loss") for line in z.metrics(folder)], evaluations)
+
+
+    def test_a_run_is_finished_once_its_model_is_there(self):
+        """Killed while it exports: status.json does not say finished, and the same command makes the model."""
+        config, folder = self.begun("exporting", z.llama_sections(self.workspace, steps=3))
+        code, _, err = z.train(config, folder, *sets(ON_NVME), env={
+            **os.environ, "LD_PRELOAD": str(self.DIE_AT), "ZINF_DIE_AFTER": "model.safetensors"})
+        self.assertEqual(code, -signal.SIGKILL, err)
+        status = json.loads((folder / "status.json").read_text())
+        self.assertEqual((status["state"], status["last_commit"], status["exit_code"]), ("saving", 3, None))
+        self.assertFalse((folder / "model").exists())
+        self.goes_on(config, folder, *sets(ON_NVME))
+        self.assertTrue((folder / "model" / "model.safetensors").exists())
+        status = json.loads((folder / "status.json").read_text())
+        self.assertEqual((status["state"], status["exit_code"]), ("finished", 0))
 
 
 class Costs(ResumeCase):

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <fstream>
 
+#include "engine/base/error.h"
 #include "nvme/area_header.h"
 #include "tests/step/temp_folder.h"
 
@@ -66,6 +67,26 @@ TEST_F(KeeperTest, GivesUpInTheMiddleOfASlowCopy) {
   keeper.abandon();
   EXPECT_FALSE(keeper.busy());
   EXPECT_TRUE(kept().empty());
+}
+
+// An export may take longer than a stopping run has.
+TEST_F(KeeperTest, GivesUpWhatComesAfterACopy) {
+  KeeperOptions with_export = options(0);
+  bool given_up = false;
+  with_export.after = [&](std::int64_t step, const std::atomic<bool>& give_up) {
+    EXPECT_EQ(step, 3);
+    while (!give_up) std::this_thread::yield();
+    given_up = true;
+    throw Error(ErrorKind::kFailed, "given up");
+  };
+  Keeper keeper(with_export);
+  keeper.request(3);
+  keeper.published(manifest_, "pages");
+  while (!keeper.collect()) std::this_thread::yield();
+  EXPECT_FALSE(keeper.busy()) << "commits go on meanwhile";
+  keeper.abandon();
+  EXPECT_TRUE(given_up);
+  EXPECT_EQ(kept(), (std::vector<std::int64_t>{3}));
 }
 
 TEST_F(KeeperTest, WithoutARateNothingIsWaitedFor) {
