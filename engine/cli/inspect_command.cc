@@ -158,8 +158,9 @@ void print_status(const std::string& folder) {
   const bool running = train::in_use(folder);
   const std::string name(run_state_name(status.state));
   if (!status.exit_code && !running) {
-    std::cout << "state killed: process " << status.pid << " is gone, its last word (" << name
-              << ", step " << status.step << ") is of " << found.updated << "\n";
+    std::cout << "state killed: no process holds the folder; the last word of process "
+              << status.pid << " was " << name << ", step " << status.step << " (" << found.updated
+              << ")\n";
     return;
   }
   // A process that has just begun has not said anything yet.

@@ -133,8 +133,8 @@ void restore_kept(const checkpoint::Manifest& kept, const std::string& pages,
   to.store()->sync();
 }
 
-void export_kept(const config::RunConfig& config, const std::string& run_folder,
-                 std::int64_t step, const std::atomic<bool>& give_up) {
+void export_kept(const config::RunConfig& config, const std::string& run_folder, std::int64_t step,
+                 const std::atomic<bool>& give_up) {
   StoredRun stored(run_folder, step);
   const std::string to = kept_export(run_folder, step);
   std::filesystem::remove_all(to);

@@ -387,7 +387,6 @@ nvme::StoreOptions state_store(const config::RunConfig& config, const std::strin
   if (auto options = store_options(config, area)) {
     for (std::size_t i = 0; i < hardware.drives.size(); ++i)
       options->drives[i].weight = hardware.drives[i].mixed;
-    options->stall_seconds = config.train.stall_timeout;
     return *options;
   }
   nvme::StoreOptions options;

@@ -13,6 +13,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/base/str.h"
 #include "engine/checkpoint/kept.h"
 #include "engine/checkpoint/manifest.h"
@@ -75,10 +76,16 @@ RunFolder::RunFolder(const config::RunConfig& config, FolderUse use) : path_(con
 }
 
 void RunFolder::drop_run(const config::RunConfig& config) const {
-  checkpoint::ManifestFolder(path_).remove_all();
+  const checkpoint::ManifestFolder manifests(path_);
+  const checkpoint::KeptCheckpoints kept(path_);
+  if (const std::vector<std::int64_t> steps = manifests.steps(); !steps.empty()) {
+    log::warning(str("--fresh drops the run in ", path_, ": step ", steps.back(), " and ",
+                     kept.steps().size(), " kept checkpoints"));
+  }
+  manifests.remove_all();
   std::vector<std::string> drives{path_};
   for (const config::NvmeDrive& drive : config.memory.nvme) drives.push_back(drive.path);
-  checkpoint::KeptCheckpoints(path_).clean({area_.name, drives}, true);
+  kept.clean({area_.name, drives}, true);
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     if (entry.path().filename().string().starts_with("model-step-")) fs::remove_all(entry, error);

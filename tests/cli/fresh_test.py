@@ -31,6 +31,7 @@ class Fresh(field_case.RunCase):
             self.assertEqual(self.contents(), before, setting)
         found, _, err = z.train(config, self.folder, "--fresh", *sets(ON_NVME, "train.steps=3"))
         self.assertEqual(found, 0, err)
+        self.assertIn(f"--fresh drops the run in {self.folder}: step 5 and 1 kept checkpoints", err)
         self.assertEqual(z.summary(self.folder)["steps"], 3)
         self.assertEqual(list(self.folder.glob("kept-*")), [])
 

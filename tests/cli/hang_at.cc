@@ -1,6 +1,6 @@
 // Preloaded into a program (LD_PRELOAD): its Nth read or sync (ZINF_HANG_AT=N) of the file
-// ZINF_HANG_FILE never returns, as on a network file system whose server is gone; a file of that name
-// and ".hangs" says so. Nothing in the program knows of it.
+// ZINF_HANG_FILE never returns, as on a network file system whose server is gone; a file of that
+// name and ".hangs" says so. Nothing in the program knows of it.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/types.h>

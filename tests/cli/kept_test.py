@@ -108,6 +108,40 @@ class Kept(KeptCase):
         self.assertEqual(code, 0, err)
         self.assertEqual(z.summary(self.folder)["state_hash"], whole)
 
+    def test_two_drives(self):
+        """A copy lies beside its run on each; gone back to; and two files that changed places are named, live and kept."""
+        drives = [self.workspace.path / name for name in ("drive-a", "drive-b")]
+        for drive in drives:
+            drive.mkdir()
+        sections = z.mlp_sections(self.workspace, width=256, steps=9)
+        whole = self.trained(sections, *sets(ON_NVME))["state_hash"]
+        sections["memory"]["nvme"] = [{"path": str(drive), "capacity": "1GiB"} for drive in drives]
+        self.assertEqual(self.trained(sections, *sets(ON_NVME, *KEEP))["state_hash"], whole)
+        names = [sorted(file.name for file in drive.iterdir()) for drive in drives]
+        self.assertEqual(names[0], names[1])
+        self.assertEqual(len(names[0]), 3)
+        config = self.workspace.path / "run2.yaml"
+        code, _, err = z.train(config, self.folder, "--resume-from", "6", *sets(ON_NVME, *KEEP))
+        self.assertEqual(code, 0, err)
+        self.assertEqual(z.summary(self.folder)["state_hash"], whole)
+        for name in names[0]:
+            files = [drive / name for drive in drives]
+
+            def change_places():
+                aside = drives[0] / "aside"
+                files[0].rename(aside)
+                files[1].rename(files[0])
+                aside.rename(files[1])
+            change_places()
+            step = re.search(r"-kept-(\d+)", name)
+            for command in (["verify", self.folder, *(("--step", step[1]) if step else ())],
+                            ["train", config, "--run-dir", self.folder, *sets(ON_NVME, *KEEP), *(("--resume-from", step[1]) if step else ("--steps", "10"))]):
+                code, _, err = z.run(*command)
+                self.assertEqual(code, 1, err)
+                self.assertRegex(err, rf"swap area .*{name} does not fit this run: it is drive 1 of its area, not 0")
+            change_places()
+        self.assertEqual(self.state_of(self.folder), whole)
+
     def test_damage_to_a_kept_checkpoint_is_named(self):
         self.trained(z.mlp_sections(self.workspace, steps=5, width=128), *sets(ON_NVME, "checkpoint.keep=2", "checkpoint.keep_every=4"))
         (copy,) = (file for file in (self.workspace.path / "swap").iterdir() if "-kept-4" in file.name)

@@ -62,7 +62,7 @@ class Running(field_case.RunCase):
         self.assertIsNone(status["exit_code"])
         code, out, err = z.run("inspect", self.folder)
         self.assertEqual(code, 0, err)
-        self.assertRegex(out, rf"^state killed: process {process.pid} is gone, its last word \({status['state']}, step {status['step']}\) ")
+        self.assertRegex(out, rf"^state killed: no process holds the folder; the last word of process {process.pid} was {status['state']}, step {status['step']} ")
 
 
 if __name__ == "__main__":
