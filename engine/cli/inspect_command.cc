@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/bytes.h"
+#include "engine/base/error.h"
 #include "engine/base/str.h"
 #include "engine/checkpoint/kept.h"
 #include "engine/cli/command.h"
@@ -153,7 +154,13 @@ void print_states(const checkpoint::Manifest& manifest) {
 void print_status(const std::string& folder) {
   const std::string file = folder + "/status.json";
   if (!std::filesystem::exists(file)) return;
-  const observe::StoredStatus found = observe::parse_status(observe::read_file(file));
+  observe::StoredStatus found;
+  try {
+    found = observe::parse_status(observe::read_file(file));
+  } catch (const Error& error) {  // the state is worth seeing all the same
+    std::cout << "state unknown: " << file << ": " << error.what() << "\n";
+    return;
+  }
   const observe::Status& status = found.status;
   const bool running = train::in_use(folder);
   const std::string name(run_state_name(status.state));

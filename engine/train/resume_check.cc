@@ -34,6 +34,10 @@ constexpr std::array<std::string_view, 5> kElsewhere = {
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
     "train.steps", "train.epochs"};
 
+// What "auto" stands for in these shows in the state's format, which is compared.
+constexpr std::array<std::string_view, 3> kInFormat = {"bf16.enabled", "fp16.enabled",
+                                                       "optimizer.master_weights"};
+
 template <std::size_t N>
 bool listed(const std::array<std::string_view, N>& names, const std::string& key) {
   return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
@@ -103,11 +107,11 @@ std::string extent_text(const std::vector<checkpoint::ManifestExtent>& extents, 
 void check_possible(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
                     const ResumeChanges& changes) {
   const auto refuse = [&](const std::string& what, const std::string& expected,
-                          const std::string& found) {
+                          const std::string& found, const std::string& own = "model and config") {
     throw Error(ErrorKind::kUsage,
                 str("resume: the run's ", what, " is ", expected, ", this one's is ", found,
                     changed_keys(changes)),
-                "give the run's own model and config, --fresh to start over, or another --run-dir");
+                str("give the run's own ", own, ", --fresh to start over, or another --run-dir"));
   };
   if (manifest.model != now.model)
     refuse("model (sizes, names, frozen tensors)", manifest.model, now.model);
@@ -130,7 +134,8 @@ void check_possible(const checkpoint::Manifest& manifest, const checkpoint::Mani
     std::string before, after;
     for (const std::string& drive : manifest.drives) before += drive + " ";
     for (const std::string& drive : now.drives) after += drive + " ";
-    refuse("state area", before + manifest.area, after + now.area);
+    refuse("state area", before + manifest.area, after + now.area,
+           "drives in memory.nvme, or those that its area was moved to");
   }
 }
 
@@ -166,6 +171,8 @@ ResumeChanges compare(const checkpoint::Manifest& manifest, const checkpoint::Ma
       config::load_text(manifest.resolved_config, "the run's config").config;
   for (const config::Difference& difference : differences(before, config)) {
     if (listed(kElsewhere, difference.key)) continue;
+    const bool was_auto = difference.before == "auto" || difference.after == "auto";
+    if (was_auto && listed(kInFormat, difference.key) && manifest.format == now.format) continue;
     const std::string line = str(difference.key, ": ", difference.before, " -> ", difference.after);
     (listed(kHarmless, difference.key) ? changes.harmless : changes.meaningful).push_back(line);
   }

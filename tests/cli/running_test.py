@@ -63,6 +63,10 @@ class Running(field_case.RunCase):
         code, out, err = z.run("inspect", self.folder)
         self.assertEqual(code, 0, err)
         self.assertRegex(out, rf"^state killed: no process holds the folder; the last word of process {process.pid} was {status['state']}, step {status['step']} ")
+        (self.folder / "status.json").write_text("{")
+        code, out, err = z.run("inspect", self.folder)
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r"^state unknown: .*status.json: .*\nstep \d+ of 100000\n")
 
 
 if __name__ == "__main__":

@@ -434,6 +434,12 @@ class TrainTest(unittest.TestCase):
             code, _, err = z.train(config, folder, "--steps", "7", "--set", change)
             self.assertEqual(code, 2, err)
             self.assertIn(named, err)
+        code, _, err = z.train(config, folder, "--steps", "6", "--set", "optimizer.master_weights=fp32")
+        self.assertEqual(code, 0, err)  # what auto stood for
+        self.assertNotIn("master_weights", err)
+        code, _, err = z.train(config, folder, "--steps", "7", "--set", "memory.nvme=[]")
+        self.assertEqual(code, 2, err)
+        self.assertIn("hint: give the run's own drives in memory.nvme", err)
         code, _, err = z.train(config, folder, "--steps", "7", "--set", "model.width=65")
         self.assertEqual(code, 2, err)
         self.assertIn("model (sizes, names, frozen tensors)", err)
