@@ -170,7 +170,7 @@ TEST(TierFaults, ASyncedSlotOutlivesAPowerLoss) {
     EXPECT_GT(faults->forget_unsynced(), 0u);
     const auto none = faulty({});
     Tiers tiers(over(folder.path(), *none, nvme::OpenMode::kReopen));
-    ASSERT_TRUE(tiers.load_pages(0, 1, pages));
+    tiers.load_pages(0, 1, pages, "the commit");
     EXPECT_TRUE(holds(tiers, 0, 0, seed));
     torn += !holds(tiers, 0, 1, seed + 200);
   }
