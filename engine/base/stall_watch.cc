@@ -30,7 +30,7 @@ void StallWatch::watch(double patience) {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, pause, [this] { return stop_; })) {
     const std::optional<Activity> activity = longest_();
-    if (!activity || activity->seconds < patience) continue;
+    if (!activity || activity->seconds < patience * activity->patience_factor) continue;
     lock.unlock();
     on_stall_(str("the ", activity->lane, " lane hangs: ", activity->what,
                   " has been under way for ", static_cast<long long>(activity->seconds), " s"));

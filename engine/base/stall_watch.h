@@ -16,6 +16,9 @@ struct Activity {
   std::string lane;
   std::string what;
   double seconds = 0;  // so far
+  // More than 1: something that knows more of it watches it too, and is given the time to speak
+  // first.
+  double patience_factor = 1;
 };
 
 class StallWatch {

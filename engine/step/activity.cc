@@ -10,7 +10,9 @@ std::optional<Activity> longest_activity(const Executor& executor, const model::
   std::string what = plan::op_kind_name(active->kind);
   if (active->stage >= 0) what = str(what, " ", model.stages[active->stage].name);
   if (active->piece >= 0) what = str(what, " ", model.pieces[active->piece].name);
-  return Activity{plan::lane_name(active->lane), what, active->seconds};
+  const bool watched = active->lane == plan::Lane::kRead || active->lane == plan::Lane::kWrite ||
+                       active->lane == plan::Lane::kCommit;
+  return Activity{plan::lane_name(active->lane), what, active->seconds, watched ? 2.0 : 1.0};
 }
 
 }  // namespace zinf::step

@@ -1,5 +1,7 @@
 // What the lanes are doing, for a StallWatch. I/O requests have a watch of their own
-// (nvme/io_lane.h), which fails them.
+// (nvme/io_lane.h), which fails them and names file and offset, and so have the files of a commit
+// (engine/base/under_way.h): an op on those lanes counts as hung after twice the time, where not
+// even that watch gets to run.
 #pragma once
 
 #include <optional>

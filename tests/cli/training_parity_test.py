@@ -159,16 +159,18 @@ class TrainingParity(unittest.TestCase):
         query, _, value = tensor.chunk(3)
         return torch.cat([query, value])
 
-    # Five steps of SmolLM2: losses 5.8e-5 from rounded gradients', 9.7e-5 from fp32 ones'. Too near to tell apart.
-    @unittest.skipIf(REAL_MODEL, "the tiny model's test")
     def test_bf16_gradients_are_pytorchs_rounded_ones(self):
-        """Much nearer to PyTorch with its accumulated gradients rounded than to PyTorch without, in losses and in norms."""
-        (losses, norms, weights), (other_losses, other_norms, _) = self.references("rounded:2:0", "fp32:2:0")
+        """Much nearer to PyTorch with its accumulated gradients rounded than to PyTorch without, in losses and in norms. In few steps of
+        a real model those two are near each other: there at most twice as far as PyTorch is from itself with its batch cut in another way."""
+        (losses, norms, weights), (other_losses, other_norms, _), *cut = self.references(
+            "rounded:2:0", "fp32:2:0", *(["rounded:4:0"] if REAL_MODEL else []))
         our_losses, our_norms, our_weights, lines = self.ours("rounded", 2, gradients={"dtype": "bf16"})
         self.assertLess(min(line["clip_factor"] for line in lines), 1)
-        for what, ours, same, other in (("losses", our_losses, losses, other_losses), ("norms", our_norms, norms, other_norms)):
-            print(f"{what}: {self.distance(ours, same):.3g} from rounded, {self.distance(ours, other):.3g} from fp32 gradients")
-            self.assertLess(self.distance(ours, same), self.distance(ours, other) / 4, what)
+        for i, (what, ours, same, other) in enumerate((("losses", our_losses, losses, other_losses), ("norms", our_norms, norms, other_norms))):
+            from_rounded, from_fp32 = self.distance(ours, same), self.distance(ours, other)
+            print(f"{what}: {from_rounded:.3g} from rounded, {from_fp32:.3g} from fp32 gradients"
+                  + (f"; PyTorch's cut otherwise {self.distance(cut[0][i], same):.3g}" if cut else ""))
+            self.assertLess(from_rounded, 2 * self.distance(cut[0][i], same) if cut else from_fp32 / 4, what)
         self.assertEqual(set(our_weights), set(weights))
 
     def first_weights(self):

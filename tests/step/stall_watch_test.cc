@@ -45,6 +45,20 @@ TEST(StallWatch, NamesTheLaneAndTheOp) {
   EXPECT_NE(stalled_in(plan::OpKind::kCompute).find("the compute lane hangs: "), std::string::npos);
 }
 
+TEST(StallWatch, LeavesTheFirstWordToAnotherWatch) {
+  const testing::Watchdog watchdog("two watches");
+  constexpr double kPatience = 0.02;
+  int asked = 0;
+  std::promise<int> said;
+  const StallWatch watch(
+      kPatience,
+      [&] {
+        return Activity{"nvme_read", "", (++asked > 5 ? 2.5 : 1.5) * kPatience, 2};
+      },
+      [&](const std::string&) { said.set_value(asked); });
+  EXPECT_EQ(said.get_future().get(), 6);
+}
+
 TEST(StallWatch, LeavesARunThatWorksAlone) {
   const testing::Watchdog watchdog("no stall");
   const TempFolder folder(testing::quick_parent());
