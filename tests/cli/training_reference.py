@@ -2,7 +2,7 @@
 
 Every step trains on all rows, `size` of them per micro-batch, in their order (order 0) or in one drawn anew each step from the seed
 `order`. dtype: fp64, fp32, bf16 (bf16 weights and arithmetic, fp32 masters and accumulated gradients) or rounded (fp32, the
-accumulated gradients rounded to bf16). AdamW, clipping and schedule as in training_parity_test.py.
+accumulated gradients rounded to bf16; of a tied table the output layer's part first, then its sum with the lookup's). AdamW, clipping and schedule as in training_parity_test.py.
 """
 import torch
 from transformers import AutoModelForCausalLM
@@ -32,6 +32,15 @@ def gradients(model, rows, targets, parts):
     return total / targets, sums
 
 
+def untie(model):
+    """Gives the output layer a copy of a tied table, so that its gradient is apart from the lookup's: both parameters' names."""
+    table = model.get_input_embeddings().weight
+    names = [name for name, parameter in model.named_parameters() if parameter is table]
+    model.get_output_embeddings().weight = torch.nn.Parameter(table.detach().clone())
+    names += [name for name, parameter in model.named_parameters() if parameter is model.get_output_embeddings().weight]
+    return names
+
+
 def train(folder, rows, steps, dtype, size, order):
     """Losses, norms and masters of one run."""
     generator = torch.Generator().manual_seed(order) if order else None
@@ -40,6 +49,7 @@ def train(folder, rows, steps, dtype, size, order):
     masters = {name: parameter.detach().clone().requires_grad_() for name, parameter in model.named_parameters()}
     if dtype == "bf16":
         model = model.bfloat16()
+    table, head = untie(model) if dtype == "rounded" and model.config.tie_word_embeddings else (None, None)
     optimizer = torch.optim.AdamW(masters.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
     targets = rows.shape[0] * (rows.shape[1] - 1)
     losses, norms = [], []
@@ -47,8 +57,10 @@ def train(folder, rows, steps, dtype, size, order):
         permutation = torch.randperm(rows.shape[0], generator=generator) if order else torch.arange(rows.shape[0])
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                parameter.copy_(masters[name])
+                parameter.copy_(masters[table if name == head else name])
         loss, sums = gradients(model, rows, targets, permutation.split(size))
+        if head:
+            sums[table] = sums.pop(head).bfloat16().float() + sums[table]
         for name, master in masters.items():
             master.grad = sums[name].bfloat16().float() if dtype == "rounded" else sums[name]
         norms.append(float(torch.nn.utils.clip_grad_norm_(masters.values(), CLIP)))
