@@ -269,11 +269,13 @@ std::string fio_command(const DriveBench& bench, const BenchOptions& options) {
           : fmt::format("{} --iodepth={}",
                         options.engine == EngineKind::kLibaio ? "libaio" : "io_uring",
                         options.depth);
+  // Buffers that begin within a huge page, or are smaller than one, would lie on 4 KiB pages.
   return fmt::format(
       "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --name=zinf --filename={} --rw={} --ioengine={} "
-      "--bs={} --direct={} --size={} --time_based --runtime={:.3g} --scramble_buffers=0 --thread",
+      "--bs={} --direct={} --size={} --time_based --runtime={:.3g} --scramble_buffers=0 "
+      "--iomem_align={} --thread",
       bench.path(), traffic, engine, options.block_size, bench.facts().direct ? 1 : 0, part,
-      std::max(1.0, options.seconds));
+      std::max(1.0, options.seconds), 2 * kMiB);
 }
 
 std::optional<double> fio_gb_per_second(const std::string& command) {
