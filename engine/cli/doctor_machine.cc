@@ -1,7 +1,6 @@
 #include "engine/cli/doctor_machine.h"
 
 #include <gnu/libc-version.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -61,9 +60,7 @@ std::string processor_features() {
 }
 
 std::string cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const int allowed = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+  const int allowed = static_cast<int>(usable_processors().size());
   const std::size_t nodes = usable_numa_nodes().size();
   return str(usable_cores(), " usable: ", ::sysconf(_SC_NPROCESSORS_ONLN), " online, ", allowed,
              " in the affinity mask",

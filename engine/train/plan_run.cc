@@ -58,22 +58,23 @@ std::vector<nvme::NvmeProfile> tuned_profiles(const config::RunConfig& config) {
   std::vector<nvme::NvmeProfile> profiles;
   std::string without, with;
   for (const config::NvmeDrive& drive : config.memory.nvme) {
-    (nvme::load_profile(drive.path) ? with : without) = drive.path;
+    const auto profile = nvme::load_profile(drive.path);
+    (profile ? with : without) = drive.path;
+    if (profile) profiles.push_back(*profile);
   }
   if (!with.empty() && !without.empty()) {
     log::warning_once(str("the profile in ", with, " is not used: there is none in ", without,
                           " (measure it too: zinf tune ", without, ")"));
   }
   if (!without.empty()) return {};
-  for (const config::NvmeDrive& drive : config.memory.nvme) {
-    const auto profile = nvme::load_profile(drive.path);
-    const std::string stale = stale_reason(*profile, drive.path);
+  for (std::size_t i = 0; i < profiles.size(); ++i) {
+    const std::string& folder = config.memory.nvme[i].path;
+    const std::string stale = stale_reason(profiles[i], folder);
     if (!stale.empty()) {
-      log::warning_once(str("the profile in ", drive.path, " is not used: ", stale,
-                            " (measure again: zinf tune ", drive.path, ")"));
+      log::warning_once(str("the profile in ", folder, " is not used: ", stale,
+                            " (measure again: zinf tune ", folder, ")"));
       return {};
     }
-    profiles.push_back(*profile);
   }
   return profiles;
 }
