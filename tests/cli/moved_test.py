@@ -1,6 +1,8 @@
 """Run folders that were moved or copied: a moved one goes on, and two never share a swap area."""
+import os
 import re
 import shutil
+import signal
 import unittest
 
 import zinf_runner as z
@@ -96,7 +98,11 @@ class Copied(MovedCase):
     def test_it_is_refused_while_the_first_trains(self):
         config, process = self.started(z.mlp_sections(self.workspace, steps=ENDLESS), *sets(ON_NVME))
         copy = self.workspace.path / "copy"
-        shutil.copytree(self.folder, copy, ignore=lambda _, names: [name for name in names if name.endswith(".tmp")])
+        # Held still while it is copied, or a manifest that was listed is gone before it is read.
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        shutil.copytree(self.folder, copy)
+        process.send_signal(signal.SIGCONT)
         self.refused_here(config, copy, copy, "is a copy of", self.folder)
         code, _, err = z.run("export", copy, self.workspace.path / "exported")
         self.assertEqual(code, 2, err)
