@@ -228,7 +228,9 @@ class RangeUpdate {
       const bool whole = lane == 0 && limit >= kQuantum;
       limit = whole ? limit - limit % kQuantum : std::min(limit, kQuantum - lane);
       if (streams != nullptr) sum_before(*streams, i + limit);
-      if (whole) {
+      if (ranges_[range].keep) {
+        if (zero_moments_) zero_moments(states_, i, limit);
+      } else if (whole) {
         run_whole(states_, gradient_.values(i, limit, room, widen_), i, place, limit, c);
       } else {
         run_partial(i, lane, limit, c);
@@ -250,6 +252,12 @@ class RangeUpdate {
     return static_cast<std::size_t>(after - ranges_.begin()) - 1;
   }
 
+  void zero_moments(const States& states, std::int64_t i, std::int64_t elements) const {
+    for (std::size_t s = 0; s < count_; ++s) {
+      if (states[s].is_moment) std::memset(states[s].at(i), 0, states[s].bytes(elements));
+    }
+  }
+
   // Whole quanta, at most a tile. `i` is the element index in `states`, `place` its index in the
   // piece.
   void run_whole(const States& states, const float* gradient, std::int64_t i, std::int64_t place,
@@ -258,11 +266,7 @@ class RangeUpdate {
     for (std::int64_t q = 0; q < elements / kQuantum; ++q) {
       keys[q] = random_bits(key_, static_cast<std::uint64_t>(place / kQuantum + q));
     }
-    if (zero_moments_) {
-      for (std::size_t s = 0; s < count_; ++s) {
-        if (states[s].is_moment) std::memset(states[s].at(i), 0, states[s].bytes(elements));
-      }
-    }
+    if (zero_moments_) zero_moments(states, i, elements);
     const auto pointer = [&](std::size_t s) -> void* {
       return s < count_ ? states[s].at(i) : nullptr;
     };
@@ -342,6 +346,9 @@ std::int64_t Optimizer::update(Pool& pool, const StateView& view, Gradient gradi
   ZINF_CHECK(format_.moments != StateDtype::kInt8 ||
                  (first_element % kQuantum == 0 && elements % kQuantum == 0),
              "8-bit moments are updated in whole quanta");
+  ZINF_CHECK(format_.weight == WeightDtype::kFp32 || format_.master != MasterWeights::kFp32 ||
+                 std::none_of(ranges.begin(), ranges.end(), [](const auto& r) { return r.keep; }),
+             "weights that follow an fp32 master are not kept");
   ZINF_CHECK(scalars.step >= 1, str("the step number starts at 1, found ", scalars.step));
   const std::int64_t grouped = count_grouped(ranges, groups.size(), first_element, elements);
   std::vector<Coefficients> per_group;

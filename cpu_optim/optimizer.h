@@ -49,6 +49,9 @@ struct GroupRange {
   std::int64_t first_element = 0;
   std::int64_t elements = 0;
   int group = 0;
+  // Its states stay as they are: parameters that got no gradient in this step. Not where 16-bit
+  // weights follow an fp32 master, which are written without being read.
+  bool keep = false;
 };
 
 // Fixed at the step's border, the same for all of its pieces (but for the seed).

@@ -46,6 +46,10 @@ struct PieceOperand {
   float* gradients = nullptr;
   // true: gradients holds garbage and is overwritten, gaps and padding with zeros; false: added to.
   bool first_gradient = false;
+  // One per tensor of the piece, false at first and kept over a step's backward calls: true where
+  // no call of the step so far had a gradient for the tensor (its memory then holds zeros). The
+  // update leaves such a tensor as it is. Computes that use all of their tensors need not look.
+  char* unused = nullptr;  // nullptr: nobody asks
 };
 
 struct ActivationOperand {

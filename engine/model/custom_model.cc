@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -142,11 +143,14 @@ class CustomCompute : public Compute {
   void add_gradients(const StageCall& call, const std::vector<at::Tensor>& gradients) const {
     const PieceSpec& piece = spec_.pieces[spec_.stages[call.stage].pieces[0]];
     float* base = call.pieces[0].gradients;
-    if (call.pieces[0].first_gradient)
+    char* unused = call.pieces[0].unused;
+    if (call.pieces[0].first_gradient) {
       std::memset(base, 0, static_cast<std::size_t>(piece.elements) * sizeof(float));
+      if (unused != nullptr) std::fill_n(unused, piece.tensors.size(), char{1});
+    }
     for (std::size_t i = 0; i < piece.tensors.size(); ++i) {
-      if (!gradients[i].defined())
-        continue;  // a weight that this stage did not use keeps a zero gradient
+      if (!gradients[i].defined()) continue;
+      if (unused != nullptr) unused[i] = 0;
       at::from_blob(base + piece.tensors[i].offset, piece.tensors[i].shape, at::kFloat)
           .add_(gradients[i]);
     }

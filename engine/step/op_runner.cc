@@ -78,6 +78,7 @@ OpRunner::OpRunner(RunnerParts parts) : parts_(std::move(parts)) {
   for (const model::PieceSpec& piece : parts_.model->pieces) {
     tile_sums_.emplace_back(piece.trainable ? piece.elements / model::kTile : 0, 0.0);
     piece_finite_.push_back(1);
+    unused_.emplace_back(piece.tensors.size(), 0);
   }
   backward_order_ = backward_order(*parts_.model);
 }
@@ -152,6 +153,7 @@ void OpRunner::compute(const Op& op, const SegmentArgs& args) {
       case Role::kGradient:
         pieces[operand.index].gradients = reinterpret_cast<float*>(memory);
         pieces[operand.index].first_gradient = op.first_gradient;
+        pieces[operand.index].unused = unused_[stage.pieces[operand.index]].data();
         break;
       case Role::kInput:
         inputs[operand.index].value = memory;
@@ -368,7 +370,32 @@ void OpRunner::update(const Op& op, const SegmentArgs& args, optim::UpdatePages*
   optim::StepScalars scalars = args.scalars;
   scalars.seed ^= static_cast<std::uint64_t>(op.piece) * 0x9E3779B97F4A7C15ull;
   parts_.optimizer->update(*parts_.pool, view, gradient_at(*gradient), op.first, op.count,
-                           parts_.group_ranges[op.piece], parts_.groups, scalars, pages);
+                           ranges_of(op.piece), parts_.groups, scalars, pages);
+}
+
+std::vector<optim::GroupRange> OpRunner::ranges_of(int piece) const {
+  std::vector<optim::GroupRange> ranges = parts_.group_ranges[piece];
+  const std::vector<model::TensorSpec>& tensors = parts_.model->pieces[piece].tensors;
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    if (!unused_[piece][t]) continue;
+    const auto own = std::find_if(ranges.begin(), ranges.end(), [&](const auto& range) {
+      return range.first_element == tensors[t].offset && range.elements == tensors[t].elements;
+    });
+    ZINF_CHECK(own != ranges.end(), str("a range of its own for ", tensors[t].name));
+    own->keep = true;
+  }
+  return ranges;
+}
+
+std::vector<std::string> OpRunner::unused_tensors() const {
+  std::vector<std::string> names;
+  for (std::size_t p = 0; p < unused_.size(); ++p) {
+    const model::PieceSpec& piece = parts_.model->pieces[p];
+    for (std::size_t t = 0; piece.trainable && t < piece.tensors.size(); ++t) {
+      if (unused_[p][t]) names.push_back(piece.tensors[t].name);
+    }
+  }
+  return names;
 }
 
 std::int64_t OpRunner::trainable_elements() const {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cpu_optim/optimizer.h"
@@ -62,6 +63,8 @@ class OpRunner {
   };
   Norm norm() const;
   void reset_norm();
+  // Trainable tensors that got no gradient in the latest backward, by name; valid as the norm is.
+  std::vector<std::string> unused_tensors() const;
   // From now on forward calls first look at what they are given, on this device; nullptr: no
   // longer. Not while ops run. Then: the first stage in forward order that made a value which is
   // not finite; -1: none of those before the head.
@@ -93,11 +96,16 @@ class OpRunner {
   optim::Gradient gradient_at(const plan::Operand& operand);
   void take_norm(const plan::Op& op);
   void update(const plan::Op& op, const SegmentArgs& args, optim::UpdatePages* pages);
+  // The piece's groups; tensors that got no gradient are kept.
+  std::vector<optim::GroupRange> ranges_of(int piece) const;
 
   RunnerParts parts_;
   std::array<std::atomic<Bytes>, 2> peak_bytes_{};  // per arena
   std::vector<std::vector<double>> tile_sums_;      // per piece
   std::vector<char> piece_finite_;
+  // Per piece and tensor: got no gradient in this step. A piece's update is done before the next
+  // step's backward comes to it, so one copy does.
+  std::vector<std::vector<char>> unused_;
   gpu::Device* looks_on_ = nullptr;
   int first_bad_stage_ = -1;
   std::vector<int> backward_order_;  // pieces, those whose gradients are complete first in front

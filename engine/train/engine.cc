@@ -22,6 +22,7 @@ struct Engine::Impl {
   plan::Plan plan;
   std::unique_ptr<train::Session> session;
   step::StepResult latest;
+  bool told_unused = false;
 };
 
 namespace {
@@ -107,6 +108,14 @@ double Engine::backward() {
                 str("loss ", impl_->latest.loss, ", gradient norm ", impl_->latest.grad_norm,
                     ": not finite"),
                 "lower the learning rate or clip gradients (EngineOptions::max_norm)");
+  }
+  const std::vector<std::string> unused = impl_->session->runner().unused_tensors();
+  if (!unused.empty() && !impl_->told_unused) {
+    impl_->told_unused = true;
+    std::string names;
+    for (const std::string& name : unused) names += (names.empty() ? "" : ", ") + name;
+    log::info(str("no stage used ", names,
+                  " in this step: where that is so, values and moments stay as they are"));
   }
   return impl_->latest.loss;
 }

@@ -54,7 +54,9 @@ class Engine {
   // returned.
   void forward(const data::StepBatch& batch);
   // The mean loss over the batch's targets. Error(kFailed) when loss or gradients are not finite:
-  // nothing has changed.
+  // nothing has changed. Tensors that no stage used for this batch keep their values and moments in
+  // the step, without decay, as PyTorch's do whose gradient is None; the log names them once. (Bias
+  // correction goes by the engine's steps, not by those in which a tensor was used.)
   double backward();
   // Decides the update with these gradients; it runs beside the next forward, or in finish().
   void step(double lr);

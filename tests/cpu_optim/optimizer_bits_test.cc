@@ -118,6 +118,49 @@ TEST(Optimizer, SplitEqualsFp32Master) {
   }
 }
 
+// A range that is kept holds its bytes, in every state; its first moments are zero where none were
+// read; the ranges beside it are updated as if it were not there.
+TEST(Optimizer, KeptRangesStayAsTheyAre) {
+  constexpr std::int64_t kElements = 4096, kFirst = 1024, kEnd = 2724;
+  const std::vector<Group> groups = {{1.0, 0.01}};
+  const std::vector<GroupRange> updated = {
+      {0, 1000, 0}, {kFirst, kEnd - kFirst, 0}, {2816, 1280, 0}};
+  std::vector<GroupRange> kept = updated;
+  kept[1].keep = true;
+  const std::vector<float> gradient = normal_gradient(kElements, 5);
+  Pool pool(2);
+  for (const Format& format : all_formats()) {
+    if (format.master == MasterWeights::kFp32 && format.weight != WeightDtype::kFp32)
+      continue;  // refused: such a weight is not read
+    const Optimizer optimizer(format, hyper_of(format));
+    for (const bool first_step : {false, true}) {
+      Piece start(format, kElements);
+      start.fill(6);
+      Piece all = start, some = start;
+      StepScalars scalars = scalars_of(1);
+      scalars.moments_are_zero = first_step;
+      const auto update = [&](Piece& piece, const std::vector<GroupRange>& ranges) {
+        optimizer.update(pool, piece.view(0), gradient.data(), 0, kElements, ranges, groups,
+                         scalars);
+      };
+      update(all, updated);
+      update(some, kept);
+      for (std::size_t s = 0; s < some.specs().size(); ++s) {
+        const StateSpec& spec = some.specs()[s];
+        for (Bytes i = 0; i < spec.bytes(kElements); ++i) {
+          const bool inside = i >= spec.bytes(kFirst) && i < spec.bytes(2816);
+          const std::byte zero{0};
+          const std::byte expected = !inside                        ? all.state(s)[i]
+                                     : first_step && spec.is_moment ? zero
+                                                                    : start.state(s)[i];
+          ASSERT_EQ(expected, some.state(s)[i])
+              << describe(format, best_isa()) << " " << spec.name << " byte " << i;
+        }
+      }
+    }
+  }
+}
+
 // Nothing is written outside the range.
 TEST(Optimizer, LeavesTheNeighboursAlone) {
   for (const Format& format : all_formats()) {
