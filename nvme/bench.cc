@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <future>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "engine/base/error.h"
 #include "nvme/huge_buffer.h"
 #include "nvme/io_lane.h"
+#include "nvme/run_program.h"
 #include "nvme/thread_engine.h"
 
 namespace zinf::nvme {
@@ -198,6 +198,7 @@ DriveBench::DriveBench(const std::string& directory, Bytes file_bytes, bool keep
   } else {
     file_.emplace(SwapFile::create(fmt::format("{}/zinf-bench-{}.tmp", directory, ::getpid()),
                                    bytes, facts_, true));
+    file_->remove();  // it has no name from here on, so that whatever ends us ends it
   }
   try {
     BenchOptions options;
@@ -216,13 +217,13 @@ DriveBench::DriveBench(const std::string& directory, Bytes file_bytes, bool keep
     pump.fill(result);
     bytes_written_ += result.bytes_written;
   } catch (...) {
-    file_->remove();
+    if (keep_file_) file_->remove();
     throw;
   }
 }
 
-DriveBench::~DriveBench() {
-  if (!keep_file_) file_->remove();
+std::string DriveBench::open_path() const {
+  return fmt::format("/proc/{}/fd/{}", ::getpid(), file_->descriptor());
 }
 
 BenchResult DriveBench::run(const BenchOptions& options) {
@@ -253,47 +254,92 @@ BenchResult DriveBench::run(const BenchOptions& options) {
   return result;
 }
 
-std::string fio_command(const DriveBench& bench, const BenchOptions& options) {
-  std::string traffic = options.traffic == Traffic::kRead ? "read" : "write";
-  if (options.traffic == Traffic::kMixed) {
-    traffic = fmt::format("rw --rwmixread={:.0f}", options.read_share * 100);
+namespace {
+
+// Buffers that begin within a huge page, or are smaller than one, would lie on 4 KiB pages.
+constexpr const char* kFioHugePages = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
+
+// fio takes ':' for the border between two files.
+std::string for_fio(const std::string& path) {
+  std::string text;
+  for (const char c : path) {
+    if (c == ':' || c == '\\') text += '\\';
+    text += c;
   }
-  // Threads move one block each, each in its own part of the file.
-  const int threads =
-      options.engine == EngineKind::kThreads ? std::min(options.depth, kMostThreads) : 1;
-  const Bytes blocks = bench.file_bytes() / static_cast<Bytes>(threads) / options.block_size;
-  const Bytes part = std::max<Bytes>(blocks, 1) * options.block_size;
-  const std::string engine =
-      options.engine == EngineKind::kThreads
-          ? fmt::format("psync --numjobs={} --offset_increment={} --group_reporting", threads, part)
-          : fmt::format("{} --iodepth={}",
-                        options.engine == EngineKind::kLibaio ? "libaio" : "io_uring",
-                        options.depth);
-  // Buffers that begin within a huge page, or are smaller than one, would lie on 4 KiB pages.
-  return fmt::format(
-      "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --name=zinf --filename={} --rw={} --ioengine={} "
-      "--bs={} --direct={} --size={} --time_based --runtime={:.3g} --scramble_buffers=0 "
-      "--iomem_align={} --thread",
-      bench.path(), traffic, engine, options.block_size, bench.facts().direct ? 1 : 0, part,
-      std::max(1.0, options.seconds), 2 * kMiB);
+  return text;
 }
 
-std::optional<double> fio_gb_per_second(const std::string& command) {
-  FILE* pipe = ::popen((command + " --output-format=json 2>/dev/null").c_str(), "r");
-  if (!pipe) return std::nullopt;
-  std::string text;
-  char buffer[4096];
-  while (std::fgets(buffer, sizeof buffer, pipe)) text += buffer;
-  if (::pclose(pipe) != 0) return std::nullopt;
+std::vector<std::string> fio_arguments(const DriveBench& bench, const BenchOptions& options,
+                                       const std::string& file) {
+  // Threads move one block each, each in its own part of the file.
+  const bool threads = options.engine == EngineKind::kThreads;
+  const int jobs = threads ? std::min(options.depth, kMostThreads) : 1;
+  const Bytes blocks = bench.file_bytes() / static_cast<Bytes>(jobs) / options.block_size;
+  const Bytes part = std::max<Bytes>(blocks, 1) * options.block_size;
+  std::vector<std::string> arguments = {"fio", "--name=zinf", "--filename=" + for_fio(file)};
+  const auto add = [&](std::string argument) { arguments.push_back(std::move(argument)); };
+  const auto rw = options.traffic == Traffic::kRead    ? "read"
+                  : options.traffic == Traffic::kWrite ? "write"
+                                                       : "rw";
+  add(fmt::format("--rw={}", rw));
+  if (options.traffic == Traffic::kMixed)
+    add(fmt::format("--rwmixread={:.0f}", options.read_share * 100));
+  if (threads) {
+    add("--ioengine=psync");
+    add(fmt::format("--numjobs={}", jobs));
+    add(fmt::format("--offset_increment={}", part));
+    add("--group_reporting");
+  } else {
+    add(options.engine == EngineKind::kLibaio ? "--ioengine=libaio" : "--ioengine=io_uring");
+    add(fmt::format("--iodepth={}", options.depth));
+  }
+  add(fmt::format("--bs={}", options.block_size));
+  add(fmt::format("--direct={}", bench.facts().direct ? 1 : 0));
+  add(fmt::format("--size={}", part));
+  add("--time_based");
+  add(fmt::format("--runtime={:.3g}", std::max(1.0, options.seconds)));
+  add("--scramble_buffers=0");
+  add(fmt::format("--iomem_align={}", 2 * kMiB));
+  add("--thread");
+  return arguments;
+}
+
+// As a shell takes it.
+std::string quoted(const std::string& argument) {
+  constexpr std::string_view plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,";
+  if (argument.find_first_not_of(plain) == std::string::npos) return argument;
+  std::string text = "'";
+  for (const char c : argument) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+}  // namespace
+
+std::string fio_command(const DriveBench& bench, const BenchOptions& options) {
+  std::string line = kFioHugePages;
+  for (const std::string& argument : fio_arguments(bench, options, bench.path()))
+    line += ' ' + quoted(argument);
+  return line;
+}
+
+FioResult run_fio(const DriveBench& bench, const BenchOptions& options) {
+  std::vector<std::string> arguments = fio_arguments(bench, options, bench.open_path());
+  arguments.push_back("--output-format=json");
+  const ProgramOutput output = run_program(arguments, {kFioHugePages});
+  if (!output.started) return {0, "fio is not installed"};
+  if (output.status != 0) return {0, fmt::format("fio ended with status {}", output.status)};
   // "read" and "write" each carry one bw_bytes; the first two of the output are those of our only
   // job.
+  const std::string& text = output.text;
   double sum = 0;
   int found = 0;
   for (std::size_t at = 0; found < 2 && (at = text.find("\"bw_bytes\"", at)) != std::string::npos;
        ++at, ++found) {
     sum += std::strtod(text.c_str() + text.find(':', at) + 1, nullptr);
   }
-  return found == 2 && sum > 0 ? std::optional(sum / 1e9) : std::nullopt;
+  if (found != 2 || sum <= 0) return {0, "fio's output holds no rate"};
+  return {sum / 1e9, ""};
 }
 
 }  // namespace zinf::nvme

@@ -2,7 +2,7 @@
 // writes, alone and mixed, at a fixed block size and depth. Direct I/O where the file system has
 // it; never the page cache passed off as a drive.
 //
-//   DriveBench bench("/nvme", 1 * kGiB);                    // one scratch file, removed at the end
+//   DriveBench bench("/nvme", 1 * kGiB);                    // one scratch file, which has no name
 //   BenchResult r = bench.run({.traffic = Traffic::kMixed});
 #pragma once
 
@@ -58,13 +58,14 @@ class DriveBench {
   static constexpr const char* kKeptFile = "zinf-bench-kept.tmp";
   DriveBench(const std::string& directory, Bytes file_bytes, bool keep_file = false,
              const EngineWrapper& wrap_engine = {});
-  ~DriveBench();  // removes the file, unless kept
   DriveBench(const DriveBench&) = delete;
   DriveBench& operator=(const DriveBench&) = delete;
 
   BenchResult run(const BenchOptions& options);  // throws Error
   const DirectoryFacts& facts() const { return facts_; }
+  // A file that is not kept had this name only while it was made.
   const std::string& path() const { return file_->path(); }
+  std::string open_path() const;  // by which other processes of this user find it, kept or not
   Bytes file_bytes() const { return file_->bytes(); }
   Bytes bytes_written() const { return bytes_written_; }  // so far, in all
 
@@ -76,10 +77,13 @@ class DriveBench {
 };
 
 // The fio command that does the same on the same file, its buffers on huge pages by way of the C
-// library; mixed traffic as rw with its read
-// percentage.
+// library; mixed traffic as rw with its read percentage. For a shell.
 std::string fio_command(const DriveBench& bench, const BenchOptions& options);
-// Runs it; nullopt where fio is not installed or fails. GB/s, both directions together.
-std::optional<double> fio_gb_per_second(const std::string& command);
+
+struct FioResult {
+  double gb_per_second = 0;  // both directions together
+  std::string why_not;       // no rate: not installed, or failed
+};
+FioResult run_fio(const DriveBench& bench, const BenchOptions& options);
 
 }  // namespace zinf::nvme

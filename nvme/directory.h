@@ -28,6 +28,8 @@ Bytes free_bytes(const std::string& path);
 Bytes taken_bytes(const std::string& file);
 // Identifies the file system, for directories that share one.
 std::uint64_t file_system_id(const std::string& path);
+// Files there are memory (tmpfs, ramfs). false where there is no such path.
+bool is_in_memory(const std::string& path);
 
 // Alignment of direct I/O of an open file: statx, else the block device's logical block, else 4096.
 Bytes direct_alignment(int descriptor);

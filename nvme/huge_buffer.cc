@@ -1,6 +1,7 @@
 #include "nvme/huge_buffer.h"
 
 #include <fmt/format.h>
+#include <linux/mman.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -36,6 +37,18 @@ Bytes huge_bytes_at(const void* address) {
 }  // namespace
 
 HugeBuffer::HugeBuffer(Bytes bytes, bool want_huge) : bytes_(round_up(bytes, kHugePage)) {
+  // Reserved pages where they hold all of it, as training's buffers: mapping them counts them out.
+  if (want_huge) {
+    mapping_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | 21 << MAP_HUGE_SHIFT, -1, 0);
+    if (mapping_ != MAP_FAILED) {
+      mapped_ = bytes_;
+      data_ = static_cast<std::byte*>(mapping_);
+      huge_ = true;
+      fill();
+      return;
+    }
+  }
   mapped_ = bytes_ + kHugePage;
   mapping_ = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -46,12 +59,16 @@ HugeBuffer::HugeBuffer(Bytes bytes, bool want_huge) : bytes_(round_up(bytes, kHu
   const auto start = reinterpret_cast<std::uintptr_t>(mapping_);
   data_ = reinterpret_cast<std::byte*>(round_up(start, kHugePage));
   ::madvise(data_, bytes_, want_huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-  // Not zeros: some drives and file systems treat those specially.
+  fill();
+  huge_ = huge_bytes_at(data_) >= bytes_;
+}
+
+// Not zeros: some drives and file systems treat those specially.
+void HugeBuffer::fill() {
   for (Bytes i = 0; i < bytes_; i += 8) {
     const std::uint64_t word = i * 0x9E3779B97F4A7C15ull + 1;
     __builtin_memcpy(data_ + i, &word, 8);
   }
-  huge_ = huge_bytes_at(data_) >= bytes_;
 }
 
 HugeBuffer::~HugeBuffer() { ::munmap(mapping_, mapped_); }

@@ -1,6 +1,6 @@
-// Memory for measurements: mmap, 2 MiB aligned, on transparent huge pages where the kernel grants
-// them. On some drives scattered 4 KiB pages cost two thirds of the rate, so a measurement must say
-// which it had.
+// Memory for measurements: 2 MiB aligned, on reserved huge pages where they hold all of it, else on
+// transparent ones where the kernel grants them. On some drives scattered 4 KiB pages cost two
+// thirds of the rate, so a measurement must say which it had.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,11 @@ class HugeBuffer {
 
   std::byte* data() const { return data_; }
   Bytes size() const { return bytes_; }
-  // Whether all of it lies on huge pages, as /proc/self/smaps tells.
+  // Whether all of it lies on huge pages; of transparent ones /proc/self/smaps tells.
   bool huge() const { return huge_; }
 
  private:
+  void fill();
   Bytes bytes_ = 0;
   void* mapping_ = nullptr;
   Bytes mapped_ = 0;

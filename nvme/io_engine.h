@@ -72,6 +72,10 @@ class IoEngine {
   // Blocks that the kernel (or a worker) still holds.
   virtual int in_flight() const = 0;
 
+  // Nobody will reap or free the engine: blocks that have not been started never are, since file
+  // and memory will not be there for them.
+  virtual void abandon() {}
+
   // Makes a reap() that waits, or the next one, return soon. Any thread.
   virtual void wake() = 0;
 };

@@ -61,7 +61,7 @@ class LaneWorker {
     // An engine's end waits for its blocks, and a hung drive never gives them back. The kernel
     // holds on to their pages by itself, so we leave without waiting; the engine is lost, as is the
     // run.
-    if (dead_ && engine_->in_flight() > 0) (void)engine_.release();
+    if (dead_ && engine_->in_flight() > 0) engine_.release()->abandon();
   }
   LaneWorker(const LaneWorker&) = delete;
   LaneWorker& operator=(const LaneWorker&) = delete;

@@ -51,7 +51,7 @@ struct StoreOptions : DriveSettings {
   int threads = 0;            // see EngineOptions; said once where the engine has no use for it
   Bytes stripe_unit = 2 * kMiB;
   double stall_seconds = 120;
-  // Hashes every page of 256 KiB written whole and compares those read whole, in the lanes'
+  // Hashes every page (65,536 elements) written whole and compares those read whole, in the lanes'
   // threads: a damaged page is a failure naming file, offset and page. Some 0.1 s of one core per
   // GB.
   bool verify = true;

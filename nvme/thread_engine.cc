@@ -92,6 +92,11 @@ class ThreadEngine final : public IoEngine {
     return in_flight_;
   }
 
+  void abandon() override {
+    const std::lock_guard lock(mutex_);
+    waiting_.clear();
+  }
+
   void wake() override {
     {
       const std::lock_guard lock(mutex_);

@@ -272,14 +272,16 @@ class Tuner {
     for (int round = 0; round < options_.fio_rounds; ++round) {
       if (round > 0 && spent() > options_.most_seconds) break;
       wait_for(fmt::format("beside fio, round {} of {}", round + 1, options_.fio_rounds));
-      const auto theirs = fio_gb_per_second(report_.fio_line);
-      if (!theirs) return;
+      const FioResult run = run_fio(bench_, options);
+      report_.why_no_fio = run.why_not;
+      if (!run.why_not.empty()) return;
+      const double theirs = run.gb_per_second;
       report_.bytes_written +=
-          static_cast<Bytes>(*theirs * 1e9 * options.seconds * (1 - options.read_share));
+          static_cast<Bytes>(theirs * 1e9 * options.seconds * (1 - options.read_share));
       const double ours = bench_.run(options).gb_per_second;
-      fio.add(*theirs);
+      fio.add(theirs);
       zinf.add(ours);
-      ratio.add(ours / *theirs);
+      ratio.add(ours / theirs);
     }
     report_.fio =
         FioComparison{fio.summary().median, zinf.summary().median, ratio.summary().median};

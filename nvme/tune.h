@@ -94,6 +94,7 @@ struct TuneReport {
   std::string device;                 // "model, link, block size, temperature" as far as known
   std::string fio_line;               // reproduces the chosen mixed measurement
   std::optional<FioComparison> fio;   // where fio is installed
+  std::string why_no_fio;             // else: why there is none
   std::optional<Settled> settled;     // with `sustained`
   bool huge_pages = false;
   Bytes bytes_written = 0;  // by fio as well, as its rate says

@@ -78,6 +78,8 @@ int measure(const Options& options) {
   const Bytes file_bytes = size_option("--file-size", options.file_size);
   for (const std::string& warning : nvme::directory_warnings(options.directory))
     log::warning(str(options.directory, ": ", warning));
+  if (file_bytes == 0)
+    throw Error(ErrorKind::kUsage, "--file-size: expected more than 0 bytes, found 0");
   nvme::DriveBench bench(options.directory, file_bytes, options.keep_file);
   std::vector<Figures> figures;
   for (const std::string& name : options.traffic) figures.push_back({name, {}, {}, {}, {}});

@@ -39,7 +39,7 @@ struct AreaLine {
   std::string name;
   Bytes bytes = 0;
   double age_seconds = 0;  // since it was last written
-  bool in_use = false;
+  bool in_use = false, unknown = false, scratch = false;
   std::string run_folder;  // whose it is; empty: not known
 };
 
@@ -58,13 +58,19 @@ std::vector<AreaLine> areas_in(const std::string& directory) {
     const bool known = ::stat(area.path.c_str(), &info) == 0;
     lines.push_back({std::filesystem::path(area.path).filename().string(), area.bytes,
                      known ? std::difftime(std::time(nullptr), info.st_mtime) : 0, area.in_use,
+                     area.unknown, area.scratch,
                      nvme::read_area_mark(area.path).value_or(nvme::AreaMark{}).note});
   }
   return lines;
 }
 
 std::string profile_state(const std::string& directory) {
-  const auto profile = nvme::load_profile(directory);
+  std::optional<nvme::NvmeProfile> profile;
+  try {
+    profile = nvme::load_profile(directory);
+  } catch (const Error& error) {
+    return str("damaged: ", error.what(), "; measure again: zinf tune ", directory);
+  }
   if (!profile) return str("none; write one: zinf tune ", directory);
   const std::string stale = nvme::stale_reason(*profile, directory);
   if (!stale.empty()) return str("not used: ", stale, "; measure again: zinf tune ", directory);
@@ -99,8 +105,8 @@ DirectoryReport examine(const std::string& directory) {
     const std::string no_polling = nvme::polling_refusal(directory);
     add("polled I/O",
         no_polling.empty() ? "possible, not used: it keeps a core busy" : str("no: ", no_polling));
-    add("profile", profile_state(directory));
     report.warnings = nvme::directory_warnings(directory);
+    add("profile", profile_state(directory));
   } catch (const Error& error) {
     report.unfit = error.what();
   }
@@ -131,19 +137,21 @@ void print_directory(const DirectoryReport& report) {
   if (!report.unfit.empty()) std::cout << "  unfit          " << report.unfit << "\n";
   print_lines(report.lines, "  ");
   for (const AreaLine& area : report.areas) {
-    std::cout << "  area           " << area.name << ", " << format_bytes(area.bytes)
+    std::cout << (area.scratch ? "  scratch file   " : "  area           ") << area.name << ", "
+              << format_bytes(area.bytes)
               << (area.in_use
                       ? ", in use now"
                       : str(", last written ", observe::format_duration(area.age_seconds), " ago"))
-              << whose(area) << "\n";
+              << (area.unknown ? ", another user's: perhaps in use" : "") << whose(area) << "\n";
   }
   if (report.areas.empty() && report.unfit.empty()) std::cout << "  area           none\n";
   for (const std::string& warning : report.warnings) std::cout << "  ! " << warning << "\n";
   if (std::any_of(report.areas.begin(), report.areas.end(),
                   [](const AreaLine& area) { return !area.in_use; })) {
-    std::cout << "  An area holds the states of a run that may still go on. To delete one for "
-                 "good:\n    zinf doctor "
-              << report.path << " --remove AREA\n";
+    std::cout
+        << "  An area holds the states of a run that may still go on; a scratch file is what a "
+           "measurement left.\n  To delete one for good:\n    zinf doctor "
+        << report.path << " --remove AREA\n";
   }
 }
 
@@ -155,11 +163,13 @@ nlohmann::ordered_json to_json(const DirectoryReport& report) {
   for (const DoctorLine& line : report.lines) json[line.name] = line.value;
   json["areas"] = nlohmann::ordered_json::array();
   for (const AreaLine& area : report.areas) {
-    json["areas"].push_back({{"name", area.name},
-                             {"bytes", area.bytes},
-                             {"age_seconds", area.age_seconds},
-                             {"in_use", area.in_use},
-                             {"run_folder", area.run_folder}});
+    json["areas"].push_back(
+        {{"name", area.name},
+         {"bytes", area.bytes},
+         {"age_seconds", area.age_seconds},
+         {"in_use", area.unknown ? nlohmann::ordered_json() : nlohmann::ordered_json(area.in_use)},
+         {"scratch", area.scratch},
+         {"run_folder", area.run_folder}});
   }
   json["warnings"] = report.warnings;
   return json;

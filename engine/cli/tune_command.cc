@@ -30,7 +30,7 @@ struct Options {
 
 constexpr int kBarWidth = 16;
 constexpr double kNoisy = 0.2;    // a spread that other work on the drive explains best
-constexpr double kFastDrive = 7;  // GB/s: for the most that tuning may write
+constexpr double kFastDrive = 7;  // GB/s: what it may write is told for such a drive
 
 std::vector<std::string> directories(const Options& options,
                                      const std::optional<config::RunConfig>& config) {
@@ -151,7 +151,8 @@ void print_report(const std::string& directory, const nvme::TuneReport& report, 
               << (under_load ? ", without other memory traffic" : "") << ": "
               << short_number(report.fio->ratio) << " times fio's rate\n";
   } else {
-    std::cout << "fio is not installed, or did not run this line: nothing to compare with\n";
+    std::cout << (report.why_no_fio.empty() ? "no time was left for fio" : report.why_no_fio)
+              << ": nothing to compare with\n";
   }
   std::cout << "fio line (fio makes the file, and leaves it): " << report.fio_line << "\n\n";
 }
@@ -217,8 +218,9 @@ nvme::TuneReport tune_one(const Options& options, const std::string& directory,
                           std::size_t folders) {
   const nvme::TuneOptions tune = tune_options(options, directory, folders);
   log::info(str("tuning ", directory, ": this writes at most ",
-                format_bytes(nvme::tune_will_write(tune, kFastDrive)), " (",
-                format_bytes(nvme::tune_will_write(tune, 1)), " on a drive of 1 GB/s)"));
+                format_bytes(nvme::tune_will_write(tune, 1)), " on a drive that takes 1 GB/s, ",
+                format_bytes(nvme::tune_will_write(tune, kFastDrive)), " on one that takes ",
+                kFastDrive, " GB/s"));
   ProgressLine progress;
   int rows = 0;
   nvme::TuneReport report = nvme::tune(

@@ -3,12 +3,24 @@ import fcntl
 import json
 import os
 import re
+import subprocess
+import time
 import unittest
 
 import zinf_runner as z
 from field_case import limits, without_memory_lock
 
 QUICK = ("--file-size", "64MiB", "--seconds", "0.02")
+
+
+def open_files(pid):
+    links = []
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        try:
+            links.append(os.readlink(entry.path))
+        except FileNotFoundError:
+            pass  # closed meanwhile
+    return links
 
 
 class DriveToolsTest(unittest.TestCase):
@@ -37,6 +49,22 @@ class DriveToolsTest(unittest.TestCase):
         self.assertEqual(code, 0, err)
         self.assertRegex(out, r"blocks of 1\.00 MiB, depth 32")
         self.assertEqual([line.split()[0] for line in out.splitlines()[2:5]], ["read", "write", "mixed"])
+
+    def test_a_killed_measurement_leaves_nothing(self):
+        """BR-012: its scratch file has no name, so that no signal has to be waited for."""
+        for arguments in (("bench", "nvme", self.swap), ("tune", self.swap)):
+            process = subprocess.Popen([z.ZINF, *map(str, arguments), "--file-size", "64MiB", "--seconds", "60"],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                end = time.monotonic() + 60
+                while not any(link.startswith(str(self.swap)) and link.endswith("(deleted)") for link in open_files(process.pid)):
+                    self.assertIsNone(process.poll())
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.01)
+            finally:
+                process.kill()
+                process.wait()
+            self.assertEqual(list(self.swap.iterdir()), [])
 
     def test_bench_nvme_on_a_kept_file(self):
         for _ in range(2):

@@ -1,6 +1,8 @@
 #include "nvme/areas.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -29,6 +31,7 @@ TEST(Areas, AreListedWithSizeAndUseAndRemovedOnlyWhenFree) {
     EXPECT_GE(areas[0].bytes, 2 * kMiB);
     EXPECT_TRUE(areas[0].in_use);
     EXPECT_FALSE(areas[1].in_use);
+    EXPECT_TRUE(areas[1].scratch && !areas[0].scratch && !areas[0].unknown);
     EXPECT_NE(error_of([&] { remove_area(areas[0].path); }).find("is in use by another process"),
               std::string::npos);
   }
@@ -41,6 +44,26 @@ TEST(Areas, AreListedWithSizeAndUseAndRemovedOnlyWhenFree) {
   EXPECT_NE(error_of([&] { remove_area(directory.path() + "/run.zinf-area"); }).find("(ENOENT)"),
             std::string::npos);
   EXPECT_TRUE(std::filesystem::exists(directory.path() + "/notes.txt"));
+}
+
+// What can't be opened may be in use: it is listed so, and stays.
+TEST(Areas, AnotherUsersAreNotRemoved) {
+  TestDirectory directory;
+  const std::string area = directory.path() + "/run.zinf-area";
+  std::ofstream(area) << "theirs";
+  ASSERT_EQ(::chmod(directory.path().c_str(), 0777), 0);
+  ASSERT_EQ(::chmod(area.c_str(), 0), 0);
+  constexpr uid_t kNobody = 65534;
+  const bool root = ::geteuid() == 0;  // who may open everything
+  ASSERT_EQ(root ? ::seteuid(kNobody) : 0, 0);
+  const auto areas = list_areas(directory.path());
+  const std::string error = error_of([&] { remove_area(area); });
+  ASSERT_EQ(root ? ::seteuid(0) : 0, 0);
+  ASSERT_EQ(areas.size(), 1u);
+  EXPECT_FALSE(areas[0].in_use);
+  EXPECT_TRUE(areas[0].unknown);
+  EXPECT_NE(error.find("can't be opened, so a run may be using it"), std::string::npos) << error;
+  EXPECT_TRUE(std::filesystem::exists(area));
 }
 
 }  // namespace

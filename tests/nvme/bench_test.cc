@@ -1,6 +1,11 @@
 #include "nvme/bench.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
 
 #include "nvme/huge_buffer.h"
 #include "nvme/tune.h"
@@ -169,6 +174,61 @@ TEST(Tune, MeasuresChoosesAndLeavesNothing) {
   EXPECT_NE(report.fio_line.find("--direct=1 --size="), std::string::npos) << report.fio_line;
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
   EXPECT_EQ(stale_reason(report.profile, directory.path()), "");
+}
+
+// A folder's name is a name, to a shell and to fio, whatever is in it; and fio has the very file.
+TEST(DriveBench, FioTakesAnyFolder) {
+  TestDirectory directory;
+  const std::string folder = directory.path() + "/it's $(touch INJECTED):0";
+  const std::string tools = directory.path() + "/bin", said = directory.path() + "/said";
+  std::filesystem::create_directories(folder);
+  std::filesystem::create_directories(tools);
+  std::ofstream(tools + "/fio")
+      << "#!/bin/sh\n"
+      << "for argument; do echo \"$argument\"; done > '" << said << "'\n"
+      << "for argument; do case $argument in --filename=*)\n"
+      << "  stat -L -c %i \"${argument#*=}\" >> '" << said << "';; esac; done\n"
+      << "echo '{\"bw_bytes\" : 3000000000, \"bw_bytes\" : 1000000000}'\n";
+  std::filesystem::permissions(tools + "/fio", std::filesystem::perms::owner_all);
+  const std::string path = ::getenv("PATH");
+  ::setenv("PATH", (tools + ":" + path).c_str(), 1);
+  DriveBench bench(folder, 4 * kMiB);
+  struct stat file {};
+  ASSERT_EQ(::stat(bench.open_path().c_str(), &file), 0);
+  const auto lines = [&] {
+    std::vector<std::string> list;
+    std::ifstream in(said);
+    for (std::string line; std::getline(in, line);) list.push_back(line);
+    return list;
+  };
+  BenchOptions options;
+  options.traffic = Traffic::kMixed;
+  const FioResult result = run_fio(bench, options);
+  EXPECT_EQ(result.why_not, "");
+  EXPECT_DOUBLE_EQ(result.gb_per_second, 4);
+  std::vector<std::string> ran = lines();
+  ASSERT_GT(ran.size(), 4u);
+  EXPECT_EQ(ran.back(), std::to_string(file.st_ino));
+  EXPECT_EQ(ran[1], "--filename=" + bench.open_path());
+  EXPECT_EQ(ran[ran.size() - 2], "--output-format=json");
+
+  ASSERT_EQ(std::system((fio_command(bench, options) + " > /dev/null 2>&1").c_str()), 0);
+  std::vector<std::string> pasted = lines();
+  std::string escaped = bench.path();
+  escaped.replace(escaped.find(':'), 1, "\\:");
+  ASSERT_GT(pasted.size(), 4u);
+  EXPECT_EQ(pasted[1], "--filename=" + escaped);
+  ran.resize(ran.size() - 2);
+  EXPECT_TRUE(std::equal(ran.begin() + 2, ran.end(), pasted.begin() + 2,
+                         pasted.begin() + static_cast<std::ptrdiff_t>(ran.size())));
+  EXPECT_FALSE(std::filesystem::exists("INJECTED"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+
+  std::ofstream(tools + "/fio") << "#!/bin/sh\nexit 3\n";
+  EXPECT_EQ(run_fio(bench, options).why_not, "fio ended with status 3");
+  ::setenv("PATH", folder.c_str(), 1);
+  EXPECT_EQ(run_fio(bench, options).why_not, "fio is not installed");
+  ::setenv("PATH", path.c_str(), 1);
 }
 
 // Several folders share the time: shorter measurements, and never longer ones.
