@@ -262,8 +262,21 @@ class Checker {
       refuse(*format, "needs model.type: mlp");
     if (config_.data.packing && config_.data.group_by_length)
       no_effect("data.group_by_length", "data.packing is on");
-    if (config_.data.format != DataFormat::kRandom)
-      no_effect("data.samples", "only data.format: random uses it");
+    const bool random = config_.data.format == DataFormat::kRandom;
+    if (!random) no_effect("data.samples", "only data.format: random uses it");
+    for (const char* key : {"data.train", "data.eval"}) {
+      if (random) no_effect(key, "data.format: random makes data up");
+    }
+    if (config_.model.type == ModelType::kMlp) {
+      for (const char* key : {"data.seq_len", "data.packing", "data.group_by_length",
+                              "data.train_on_prompt", "eval.sample"})
+        no_effect(key, "only models of text use it");
+    }
+    const auto& format_now = config_.data.format;
+    if (format_now && *format_now != DataFormat::kCsv)
+      no_effect("data.target", "only data.format: csv uses it");
+    if (format_now && *format_now != DataFormat::kTokens)
+      no_effect("data.token_width", "only data.format: tokens uses it");
   }
 
   void others() {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -110,6 +111,10 @@ float parse_number(const std::string& text, const std::string& place) {
     throw Error(ErrorKind::kUsage, str(place, ": expected a number, found \"", text, "\""),
                 "columns of text must be turned into numbers first");
   }
+  // Out of range is also what is closer to zero than any number.
+  if (code == std::errc::result_out_of_range &&
+      std::strtod(std::string(first, last).c_str(), nullptr) == 0)
+    return 0;
   if (code != std::errc() || !std::isfinite(value) ||
       std::fabs(value) > std::numeric_limits<float>::max()) {
     throw Error(ErrorKind::kUsage, str(place, ": ", text, " is not a finite 32-bit number"),

@@ -21,7 +21,9 @@ bool ends_with_any(const std::string& path, std::initializer_list<const char*> e
 }
 
 // What a file's name says; nullopt: a text of some kind, of which the preparation tool sees which.
-std::optional<DataFormat> format_by_name(const std::string& path) {
+std::optional<DataFormat> format_by_name(std::string path) {
+  std::transform(path.begin(), path.end(), path.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (ends_with_any(path, {".tokens", ".bin", ".idx"})) return DataFormat::kTokens;
   if (path.ends_with(".csv")) return DataFormat::kCsv;
   if (path.ends_with(".npy")) return DataFormat::kTensor;

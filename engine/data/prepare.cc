@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <set>
+#include <thread>
 
 #include "engine/base/error.h"
 #include "engine/base/hash.h"
@@ -25,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Part of the cache key: goes up when the tool gives other tokens or masks for the same input.
-constexpr const char* kRules = "1";
+constexpr const char* kRules = "2";
 
 // Everything in a model folder that decides about tokens and masks.
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
@@ -71,7 +74,15 @@ class CacheLock {
       : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
     if (fd_ < 0)
       throw Error(ErrorKind::kFailed, str("can't open ", path, ": ", std::strerror(errno)));
-    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+    bool told = false;
+    while (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {
+      if (const int signal = stop_requested(); signal != 0)
+        throw Error(ErrorKind::kFailed, str("stopped by ", signal_name(signal),
+                                            " while another process prepares the same data"));
+      if (!told)
+        log::info(str("waits for another process that prepares the same data (", path, ")"));
+      told = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
   ~CacheLock() { ::close(fd_); }
@@ -222,18 +233,24 @@ std::vector<std::string> expand_paths(const std::vector<std::string>& patterns) 
       throw Error(ErrorKind::kUsage, pattern + " is a folder, expected files",
                   "for all its texts: " + pattern + "/*.txt");
     }
+    const std::size_t before = paths.size();
     glob_t found{};
     const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
     for (std::size_t i = 0; code == 0 && i < found.gl_pathc; ++i) {
       if (fs::is_regular_file(found.gl_pathv[i], ignored)) paths.emplace_back(found.gl_pathv[i]);
     }
-    const bool empty = code != 0 || found.gl_pathc == 0;
+    const bool none = code != 0 || found.gl_pathc == 0;
     ::globfree(&found);
-    if (empty) {
-      const bool magic = pattern.find_first_of("*?[") != std::string::npos;
-      throw Error(ErrorKind::kUsage,
-                  magic ? "no file matches " + pattern : pattern + " does not exist");
-    }
+    if (paths.size() > before) continue;
+    const bool magic = pattern.find_first_of("*?[") != std::string::npos;
+    throw Error(ErrorKind::kUsage, magic  ? "no file matches " + pattern
+                                   : none ? pattern + " does not exist"
+                                          : pattern + " is no regular file");
+  }
+  std::set<std::string> seen;
+  for (const std::string& path : paths) {
+    if (!seen.insert(path).second)
+      log::warning_once(str(path, " is named more than once: it is read each time"));
   }
   return paths;
 }

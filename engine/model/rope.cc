@@ -36,7 +36,20 @@ void read_scaling(const JsonConfig& json, std::int64_t max_length, RopeSettings&
                 str(json.where("partial_rotary_factor"), " is ",
                     json.shown("partial_rotary_factor"), "; this family rotates whole heads (1)"));
   }
-  if (rope.kind == "default") return;
+  if (rope.kind == "default") {
+    // What is meant for another kind, or for layers of several, would be left out in silence.
+    for (const std::string& key : json.keys()) {
+      if (!json.has(key) || key == "rope_type" || key == "type" || key == "rope_theta" ||
+          key == "partial_rotary_factor" || key == "original_max_position_embeddings")
+        continue;
+      throw Error(ErrorKind::kUsage,
+                  str(json.where(key), " is ", json.shown(key),
+                      ", which the rope type \"default\" does "
+                      "not use"),
+                  str("name the type (rope_type: ", kImplemented, "), or remove the key"));
+    }
+    return;
+  }
   if (rope.kind != "linear" && rope.kind != "dynamic" && rope.kind != "llama3" &&
       rope.kind != "yarn") {
     throw Error(
@@ -128,6 +141,20 @@ at::Tensor yarn_frequencies(const RopeSettings& rope, std::int64_t width) {
 RopeSettings read_rope(const JsonConfig& config, std::int64_t max_length, double default_theta) {
   RopeSettings rope;
   rope.theta = config.number_or("rope_theta", 1, kLargest, default_theta);
+  if (config.number_or("partial_rotary_factor", 0, 1, 1) != 1) {
+    throw Error(ErrorKind::kUsage, str(config.where("partial_rotary_factor"), " is ",
+                                       config.shown("partial_rotary_factor"),
+                                       "; this family rotates whole heads (1)"));
+  }
+  if (config.has("rope_parameters") && config.has("rope_scaling") &&
+      config.shown("rope_parameters") != config.shown("rope_scaling")) {
+    throw Error(
+        ErrorKind::kUsage,
+        str(config.where("rope_scaling"), " is ", config.shown("rope_scaling"),
+            " and rope_parameters is ", config.shown("rope_parameters"),
+            ": expected one of them, or both alike"),
+        "versions of transformers differ in which they take; remove the one that is not meant");
+  }
   if (config.has("rope_parameters")) {
     const JsonConfig json = config.object("rope_parameters");
     rope.theta = json.number_or("rope_theta", 1, kLargest, rope.theta);

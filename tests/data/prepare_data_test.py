@@ -141,6 +141,11 @@ class Texts(Case):
         self.write("c.json", json.dumps([{"text": "blue"}, {"text": "sea"}]))
         documents, _, _ = self.build(self.path("c.jsonl.gz"), self.path("c.json"))
         self.assertEqual(documents, [self.ids("green"), self.ids("blue"), self.ids("sea")])
+        with gzip.open(self.path("C.JSONL.GZ"), "wt") as file:
+            file.write('{"text": "green"}\n')
+        self.write("D.JSON", json.dumps([{"text": "blue"}]))
+        documents, _, _ = self.build(self.path("C.JSONL.GZ"), self.path("D.JSON"))
+        self.assertEqual(documents, [self.ids("green"), self.ids("blue")])
 
     def test_end_token_only_when_asked(self):
         documents, _, _ = self.build("--append-eos", self.lines("a.jsonl", {"text": "sea"}, {"text": "sea<|end|>"}))
@@ -229,6 +234,7 @@ class Conversations(Case):
             {"conversations": [{"from": "human", "value": "Name it.\n\nsea"}, {"from": "gpt", "value": "blue"}]},
             {"conversations": chat},
             {"instruction": "Name it.", "input": "sea", "output": "blue"},
+            {"instruction": "Name it.\n\nsea", "input": None, "output": "blue", "system": None},
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "Name it.\n\nsea"}]}, chat[1]]})]
         for other in same[1:]:
             self.assertEqual(other, same[0])

@@ -123,6 +123,12 @@ TEST_F(PrepareTest, ExpandsPatternsInOrder) {
   EXPECT_EQ(error_of([&] { expand_paths({path("model")}); }),
             path("model") + " is a folder, expected files\n  hint: for all its texts: " +
                 path("model") + "/*.txt");
+  EXPECT_EQ(error_of([&] { expand_paths({"/dev/null"}); }), "/dev/null is no regular file");
+  std::filesystem::create_directories(path("folders/d1"));
+  EXPECT_EQ(error_of([&] {
+              expand_paths({path("c.txt"), path("folders/d*")});
+            }),
+            "no file matches " + path("folders/d*"));
 }
 
 }  // namespace

@@ -59,6 +59,8 @@ TEST_F(TableFileTest, ErrorsNameLineAndColumn) {
         std::string("t.csv line 2, column \"b\": ") + bad +
             " is not a finite 32-bit number\n  hint: fill in or remove rows with missing values");
   }
+  write_text("t.csv", "a,b\n1e-400,-1e-50\n");  // close to zero, not missing
+  EXPECT_EQ(read_csv(path("t.csv")).values, (std::vector<float>{0, -0.0f}));
   EXPECT_EQ(csv_error("a,b\n1,2 3\n").substr(0, 50),
             "t.csv line 2, column \"b\": expected a number, found");
   EXPECT_EQ(csv_error("a,b\n1,\"2\n3\n"), "t.csv line 2: a quoted field has no end");

@@ -94,13 +94,26 @@ TEST(Model, RopeScalingIsNeverIgnored) {
   expect_refused(
       llama_text(R"(, "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})"),
       {"partial_rotary_factor"});
+  expect_refused(llama_text(R"(, "partial_rotary_factor": 0.5)"), {"partial_rotary_factor"});
+  expect_refused(llama_text(R"(, "rope_scaling": {"factor": 8})"),
+                 {"factor", "default", "rope_type"});
+  expect_refused(
+      llama_text(
+          R"(, "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8}})"),
+      {"full_attention", "rope_type"});
+  expect_refused(
+      llama_text(
+          R"(, "rope_scaling": {"rope_type": "linear", "factor": 8}, "rope_parameters": {"rope_theta": 10000})"),
+      {"rope_scaling", "rope_parameters", "one of them"});
   expect_refused(
       llama_text(
           R"(, "rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": 8})"),
       {"yarn", "rope_theta above 1"});
-  for (const char* same : {R"(, "rope_scaling": null)", R"(, "rope_scaling": {"type": "default"})",
-                           R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 10000})",
-                           R"(, "rope_theta": 10000.0)"}) {
+  for (const char* same :
+       {R"(, "rope_scaling": null)", R"(, "rope_scaling": {"type": "default"})",
+        R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 10000})",
+        R"(, "rope_theta": 10000.0, "partial_rotary_factor": 1.0)",
+        R"(, "rope_parameters": {"type": "default"}, "rope_scaling": {"type": "default"})"}) {
     const auto source = random_weights(1);
     InMemoryModel twin(load_model(config_of(llama_text(same))), *source);
     InMemoryModel plain(load_model(config_of(llama_text())), *source);

@@ -32,10 +32,15 @@ def expand(patterns):
     return paths
 
 
+def kind_of(path):
+    """The name by which a file's kind is known: ".jsonl" of DATA.JSONL and of data.jsonl.gz."""
+    return os.path.splitext(path.lower().removesuffix(".gz"))[1]
+
+
 @contextlib.contextmanager
 def open_bytes(path):
     try:
-        file = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
+        file = gzip.open(path, "rb") if path.lower().endswith(".gz") else open(path, "rb")
     except OSError as error:
         raise UserError(f"can't open {path}: {error.strerror}") from error
     with file:
@@ -113,7 +118,7 @@ def parse_json(where, text):
 
 
 def json_records(path):
-    if path.removesuffix(".gz").endswith(".json"):
+    if kind_of(path) == ".json":
         with open_bytes(path) as file:
             data = decode_utf8(file.read(), path, 1)
         if data.lstrip().startswith("["):
@@ -136,7 +141,7 @@ def parquet_records(path):
         for batch in file.iter_batches(batch_size=1024):
             for value in batch.to_pylist():
                 number += 1
-                yield f"{path}: row {number}", {key: entry for key, entry in value.items() if entry is not None}
+                yield f"{path}: row {number}", value
     except pyarrow.ArrowException as error:
         raise UserError(f"{path}: {error}") from error
 
@@ -201,9 +206,10 @@ def conversation(where, record, form):
 
 def records(path, form):
     """(where, text or messages) of a .jsonl, .json or .parquet file."""
-    for where, record in (parquet_records if path.endswith(".parquet") else json_records)(path):
+    for where, record in (parquet_records if kind_of(path) == ".parquet" else json_records)(path):
         if not isinstance(record, dict):
             raise UserError(f"{where}: expected an object, found {type(record).__name__}")
+        record = {key: entry for key, entry in record.items() if entry is not None}
         if form == "auto":
             form = guess_format(where, record)
         if form == "text":
@@ -213,8 +219,7 @@ def records(path, form):
 
 
 def is_plain_text(path, form):
-    name = path.removesuffix(".gz")
-    if name.endswith((".jsonl", ".json", ".parquet", ".ndjson")):
+    if kind_of(path) in (".jsonl", ".json", ".parquet", ".ndjson"):
         return False
     if form in ("auto", "text"):
         return True
