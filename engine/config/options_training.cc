@@ -55,6 +55,7 @@ void optimizer_rows(std::vector<Option>& out) {
                     .alias("learning_rate"));
   out.push_back(Row("optimizer.params.betas", Kind::kPair, "Decay rates of the two moments.")
                     .to(section, &OptimizerConfig::betas)
+                    .usually("[0.9, 0.999]; Lion: [0.9, 0.99]")
                     .least(0)
                     .below(1));
   out.push_back(

@@ -15,7 +15,7 @@ namespace zinf::config {
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::kAdamW;
   double lr = 5e-5, eps = 1e-8, weight_decay = 0, momentum = 0;
-  std::array<double, 2> betas = {0.9, 0.999};
+  std::optional<std::array<double, 2>> betas;  // auto: those of the algorithm's paper
   bool adam_w_mode = true;
   bool no_decay_on_norms_and_biases = false;
   StateDtype state_dtype = StateDtype::kFp32;
@@ -25,6 +25,9 @@ struct OptimizerConfig {
   bool decoupled_decay() const {
     return type == OptimizerType::kAdamW || type == OptimizerType::kLion ||
            (type == OptimizerType::kAdam && adam_w_mode);
+  }
+  std::array<double, 2> effective_betas() const {
+    return betas.value_or(std::array<double, 2>{0.9, type == OptimizerType::kLion ? 0.99 : 0.999});
   }
   bool operator==(const OptimizerConfig&) const = default;
 };

@@ -228,16 +228,27 @@ class Loop {
   void close_fp16_step(std::int64_t step, const step::StepResult& result) {
     optim::LossScaler& scaler = *parts_.loss_scaler;
     const double before = scaler.scale();
+    const int patience = scaler.state().hysteresis;
     const optim::StepVerdict verdict = scaler.update(result.finite);
     if (verdict == optim::StepVerdict::kApply) return;
     progress_.clear();
-    if (verdict == optim::StepVerdict::kSkip) {
-      log::info(str("step ", step, " is skipped: ", what_is_bad(result), " at loss scale ", before,
-                    scaler.scale() < before ? str("; now ", scaler.scale()) : std::string()));
-      return;
+    if (verdict == optim::StepVerdict::kStop) {
+      stop_at(step, result, str(" at the least loss scale, ", before),
+              "train in bf16, whose range is that of fp32, or look at the data of this step");
     }
-    stop_at(step, result, str(" at the least loss scale, ", before),
-            "train in bf16, whose range is that of fp32, or look at the data of this step");
+    if (!scaler.is_dynamic() && ++skips_in_a_row_ == kMostSkips) {
+      stop_at(step, result,
+              str(" at the fixed loss scale ", before, ", in ", kMostSkips, " steps in a row"),
+              "give a smaller fp16.loss_scale, or 0 (dynamic), or train in bf16");
+    }
+    std::string now;
+    if (scaler.scale() < before) {
+      now = str("; now ", scaler.scale());
+    } else if (scaler.state().hysteresis < patience) {
+      now = str("; the scale falls after ", scaler.state().hysteresis, " more (fp16.hysteresis)");
+    }
+    log::info(
+        str("step ", step, " is skipped: ", what_is_bad(result), " at loss scale ", before, now));
   }
 
   void skip_or_stop(std::int64_t step, const step::StepResult& result) {
@@ -333,6 +344,7 @@ class Loop {
       result_.exposed_optimizer_seconds.push_back(
           totals[static_cast<int>(plan::Lane::kOptimizer)].exposed_seconds);
     }
+    ++result_.made;
     result_.tokens += batch_->tokens;
     return record;
   }

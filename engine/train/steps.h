@@ -48,12 +48,13 @@ struct LoopParts {
 };
 
 struct LoopResult {
-  std::int64_t steps = 0;
+  std::int64_t steps = 0;  // of the run; the rest is of this process
   double final_loss = 0;
   std::optional<double> eval_loss;
   std::vector<double> step_seconds;  // of the steady steps, after those before the first of them
   std::vector<double> exposed_optimizer_seconds;  // of the same steps
-  std::int64_t tokens = 0;
+  std::int64_t made = 0;                          // steps
+  std::int64_t tokens = 0;                        // of them
   double total_seconds = 0;
   std::array<step::LaneTotals, plan::kLanes> lanes{};  // of the steady steps
   std::int64_t steady_steps = 0;

@@ -49,6 +49,7 @@ class Fp16(field_case.RunCase):
             self.assertTrue(any(b and not a for a, b in zip(overflows, overflows[1:])), "no growth led to an overflow again")
             self.assertEqual([line["loss_scale"] for line in lines], scales_by_the_rules(overflows, 32, 2, hysteresis, consecutive, 0.25))
             self.assertEqual(self.log.count("is skipped: the gradient of"), sum(overflows))
+            self.assertEqual("the scale falls after 1 more (fp16.hysteresis)" in self.log, hysteresis == 2)
             # The schedule counts updates.
             rates = [line["lr"] for line in lines]
             for step in range(1, len(rates)):
@@ -122,6 +123,15 @@ class Fp16(field_case.RunCase):
         self.assertIn("at the least loss scale", text)
         self.assertIn("no state was changed by this step", text)
         self.assertIn("bf16", text)
+
+    def test_a_fixed_scale_that_always_overflows_ends_the_run(self):
+        """BR-043: no endless skipping."""
+        code, _, text = self.run_train(self.sections(50, loss_scale=1e30))
+        self.assertEqual(code, 1, text)
+        self.assertIn("at the fixed loss scale 1e+30, in 10 steps in a row", text)
+        self.assertIn("no state was changed by this step", text)
+        self.assertIn("bf16", text)
+        self.assertEqual(text.count("is skipped"), 9)
 
     def test_a_nan_in_the_weight_file_is_named(self):
         """BR-043: no loss scale helps it, so no step is tried."""
