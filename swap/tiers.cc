@@ -23,7 +23,7 @@ Tiers::Tiers(const TierOptions& options)
     if (!store) {
       nvme::StoreOptions of_area = *options.nvme;
       of_area.verify = options.verify;
-      if (extent.scratch) of_area.area += "-scratch";
+      if (extent.scratch) of_area.area += options.scratch_ending;
       store = std::make_unique<nvme::Store>(of_area);
     }
     std::vector<nvme::ExtentId> slots;

@@ -38,7 +38,8 @@ struct TierOptions {
   bool verify = true;                // checksums of written pages are checked at every read
   bool pin = true;                   // best effort: the host arena's pages are locked once, for I/O
   double copy_bytes_per_second = 0;  // throttles host <-> device; 0: no
-  std::optional<nvme::StoreOptions> nvme;  // absent: no extents
+  std::optional<nvme::StoreOptions> nvme;   // absent: no extents
+  std::string scratch_ending = "-scratch";  // what the scratch area's name has after the area's
   // Given the host arena, whose pages are not there yet.
   std::function<void(std::byte*)> place_host;
   nvme::OpenMode open_mode =

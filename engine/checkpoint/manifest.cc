@@ -242,8 +242,12 @@ void ManifestFolder::remove(std::int64_t step) const {
   ::unlink(pages_path(step).c_str());
 }
 
-void ManifestFolder::remove_all() const {
-  for (const std::int64_t step : steps()) remove(step);
+void ManifestFolder::remove_after(std::int64_t step) const {
+  for (const std::int64_t later : steps()) {
+    if (later <= step) continue;
+    remove(later);
+    observe::sync_folder(folder_);
+  }
 }
 
 }  // namespace zinf::checkpoint

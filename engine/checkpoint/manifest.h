@@ -98,7 +98,10 @@ class ManifestFolder {
   // Whether there is any manifest file.
   bool any() const;
   void remove(std::int64_t step) const;
-  void remove_all() const;
+  // Every manifest after `step`, for good: gone before anything is written to the slots that they
+  // name. The newest goes last, so that a kill leaves it or none of them. Error(kFailed).
+  void remove_after(std::int64_t step) const;
+  void remove_all() const { remove_after(-1); }
   std::string path(std::int64_t step) const;
   const std::string& folder() const { return folder_; }
   std::string pages_path(std::int64_t step) const;

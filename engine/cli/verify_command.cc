@@ -37,8 +37,9 @@ struct Verdict {
   std::int64_t step = 0;
   StatesReport states;
   step::StateAccess::Hashes hashes;
-  bool compared = false;  // with summary.json
-  bool checksums = true;  // the commit has a page table that was compared
+  bool compared = false;            // with summary.json
+  bool checksums = true;            // the commit has a page table that was compared
+  std::uint64_t unknown_pages = 0;  // without a checksum in it
   std::vector<std::string> problems;
 };
 
@@ -102,6 +103,9 @@ Verdict examine(const std::string& folder, std::optional<std::int64_t> step) {
     progress.show(str("verify: step ", manifest.step, ", ", format_bytes(done), " of ",
                       format_bytes(all), " read"));
   });
+  // Moments that no update has written yet have none, and are not read by the first.
+  if (verdict.checksums && !manifest.moments_are_zero)
+    verdict.unknown_pages = stored.tiers().store()->page_counters().unknown;
   for (const std::string& problem : verdict.states.problems) verdict.problems.push_back(problem);
   if (verdict.states.unreadable > 0) return verdict;  // nothing whole to hash
   progress.show("verify: hashing the states");
@@ -121,6 +125,7 @@ void print_json(const Verdict& verdict) {
   json["weights_hash"] = verdict.hashes.weights;
   json["state_hash"] = verdict.hashes.state;
   json["checksums"] = verdict.checksums;
+  json["pages_without_checksum"] = verdict.unknown_pages;
   json["compared_with_summary"] = verdict.compared;
   json["problems"] = verdict.problems;
   std::cout << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
@@ -141,7 +146,7 @@ int verify_loss(const Options& options) {
         std::isfinite(loss.trained) ? nlohmann::ordered_json(loss.trained) : nullptr;
     json["loss_of_next_batch"] = loss.next;
     json["logged"] = loss.logged ? nlohmann::ordered_json(*loss.logged) : nullptr;
-    json["agree"] = agree;
+    json["agree"] = loss.logged ? nlohmann::ordered_json(agree) : nullptr;
     json["same_machine"] = loss.same_machine;
     std::cout << json.dump(2) << "\n";
   } else {
@@ -150,7 +155,8 @@ int verify_loss(const Options& options) {
     if (loss.logged)
       std::printf("logged by the run      %.9g\n", *loss.logged);
     else
-      std::printf("logged by the run      not yet: that step is still to come\n");
+      std::printf(
+          "logged by the run      not yet: that step is still to come; nothing was compared\n");
     if (loss.logged && !loss.same_machine) {
       std::printf(
           "compared within 0.5 %%: library, instruction set or threads are not the run's\n");
@@ -167,6 +173,11 @@ int verify_loss(const Options& options) {
 std::string conclusion(const Verdict& verdict) {
   if (!verdict.problems.empty())
     return str("damaged: ", verdict.problems.size(), " problem(s), named on stderr");
+  if (verdict.unknown_pages > 0) {
+    return str("whole as far as can be told: ", verdict.unknown_pages,
+               " pages have no checksum, since io.verify was false when they were written; every "
+               "state was read and every value is finite");
+  }
   if (verdict.checksums)
     return "whole: every state was read, every page has its checksum and every value is finite";
   return str("no checksums: io.verify was false; every state was read and every value is finite",

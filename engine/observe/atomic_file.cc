@@ -26,9 +26,14 @@ namespace {
               error == ENOSPC ? "free space in the run folder" : "");
 }
 
-void sync_folder_of(const std::string& path) {
+std::string folder_of(const std::string& path) {
   const auto slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+}  // namespace
+
+void sync_folder(const std::string& folder) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) fail("opening folder", folder, errno);
   const int result = ::fsync(fd);
@@ -36,8 +41,6 @@ void sync_folder_of(const std::string& path) {
   ::close(fd);
   if (result != 0) fail("syncing folder", folder, error);
 }
-
-}  // namespace
 
 void write_file_atomically(const std::string& path, std::string_view text, Durability durability) {
   const UnderWay watched("files", "writing", path);
@@ -52,7 +55,7 @@ void write_file_atomically(const std::string& path, std::string_view text, Durab
     ::unlink(temporary.c_str());
     fail("writing", path, error, text.size());
   }
-  if (durability == Durability::kSynced) sync_folder_of(path);
+  if (durability == Durability::kSynced) sync_folder(folder_of(path));
 }
 
 bool overwrite_file(const std::string& path, std::string_view text) {

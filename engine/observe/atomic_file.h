@@ -15,6 +15,9 @@ enum class Durability { kSynced, kContentsSynced, kBuffered };
 // path. Throws Error(kFailed) with path and cause; the old file then stays.
 void write_file_atomically(const std::string& path, std::string_view text, Durability durability);
 
+// Makes names that were given or removed in the folder durable. Throws Error(kFailed).
+void sync_folder(const std::string& folder);
+
 // Where there is no room for a second file: overwrites one that is there, by one write, into the
 // space that it takes already. false: it is not there, or has no room for `text` either; it stays
 // as it was. A reader may see half of it.

@@ -88,9 +88,13 @@ void Committer::publish(swap::Tiers& tiers, std::int64_t step, std::int64_t vers
   const std::string pages = tiers.save_pages(slot, extents);
   observe::sync_metrics(metrics_);
   manifests_.publish(manifest, pages);
+  resumed(step);
+  if (on_publish_) on_publish_(manifest, pages);
+}
+
+void Committer::resumed(std::int64_t step) {
   last_step_ = step;
   set_last_words(str("the last commit is step ", step));
-  if (on_publish_) on_publish_(manifest, pages);
 }
 
 void Committer::commit(Session& session, std::int64_t step, bool finished) {

@@ -58,8 +58,11 @@ class Committer {
   // In state A: writes memory-resident states through, syncs, publishes.
   void commit(Session& session, std::int64_t step, bool finished);
 
+  // The run goes on from this step's commit, which another process made.
+  void resumed(std::int64_t step);
+
   const checkpoint::Manifest& base() const { return base_; }
-  // Empty before the first commit of this process.
+  // Empty before the first commit of a new run, and without a second slot.
   std::optional<std::int64_t> last_step() const {
     const std::int64_t step = last_step_.load();
     return step < 0 ? std::nullopt : std::optional(step);

@@ -7,8 +7,10 @@
 #include "cpu_optim/convert.h"
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/base/machine.h"
 #include "engine/base/signals.h"
+#include "engine/base/str.h"
 
 namespace zinf::train {
 
@@ -123,9 +125,9 @@ observe::Summary make_summary(const config::RunConfig& config, const plan::Plan&
   summary.predicted_exposed_optimizer_seconds = plan.forecast.exposed_optimizer_seconds;
   summary.speculated_steps = static_cast<std::uint64_t>(session.trainer().speculated());
   summary.redo_steps = static_cast<std::uint64_t>(session.trainer().redone());
-  summary.tokens_per_second = result.steps > 0 && summary.step_seconds_measured > 0
+  summary.tokens_per_second = result.made > 0 && summary.step_seconds_measured > 0
                                   ? static_cast<double>(result.tokens) /
-                                        static_cast<double>(result.steps) /
+                                        static_cast<double>(result.made) /
                                         summary.step_seconds_measured
                                   : 0;
   summary.device = {plan.device_bytes, session.runner().peak_bytes(plan::Arena::kDevice),
@@ -185,6 +187,14 @@ model::DType export_type(const config::RunConfig& config, model::DType compute_t
 
 Bytes shard_bytes(const config::RunConfig& config) {
   return config.export_.single_file ? 0 : config.export_.shard_size;
+}
+
+void export_at_end(const config::RunConfig& config, const ModelInput& model,
+                   step::StateAccess& states, int slot, const std::string& path) {
+  const model::ExportResult exported = export_model(
+      model, states, slot, path, export_type(config, model.compute_type()), shard_bytes(config));
+  log::info(str("model exported to ", exported.path, " (", exported.tensors, " tensors, ",
+                format_bytes(exported.weight_bytes), ")"));
 }
 
 model::ExportResult export_model(const ModelInput& model, step::StateAccess& states, int slot,

@@ -24,6 +24,10 @@ LeastTraffic least_traffic(const plan::Plan& plan);
 observe::Summary make_summary(const config::RunConfig& config, const plan::Plan& plan,
                               Session& session, const LoopResult& result);
 
+// The model that the run ends with, by its export settings; the log says what was written.
+void export_at_end(const config::RunConfig& config, const ModelInput& model,
+                   step::StateAccess& states, int slot, const std::string& path);
+
 // Streams the model out of drained states. slot: which one holds the state. shard_bytes: of a file
 // at most, unless one tensor is larger; 0: one file. Once give_up is true it throws, and nothing is
 // left of it.

@@ -13,6 +13,7 @@
 #include "nvme/area_header.h"
 #include "nvme/areas.h"
 #include "nvme/directory.h"
+#include "nvme/drive_room.h"
 
 namespace zinf::train {
 
@@ -27,11 +28,55 @@ std::string kept_export(const std::string& run_folder, std::int64_t step) {
 }
 
 namespace {
+model::DType kept_export_type(const config::RunConfig& config) {
+  return export_type(config, model::DType::kBFloat16);
+}
+
 // Of a file as long as it will be: holes that writes are still to fill.
 Bytes unreserved_bytes(const std::string& file) {
   std::error_code absent;
   const Bytes bytes = std::filesystem::file_size(file, absent);
   return absent ? 0 : bytes - std::min(bytes, nvme::taken_bytes(file));
+}
+
+// there: copies that are kept already.
+void add_copies_and_exports(const config::RunConfig& config, const ModelInput& model,
+                            std::int64_t there, SpaceNeeds& needs) {
+  // One more than are kept: an old copy goes when the new one is whole.
+  if (config.checkpoint.keep > 1)
+    needs.copies = std::max<std::int64_t>(1, config.checkpoint.keep - there);
+  const Bytes parameters = static_cast<Bytes>(model.model.spec.parameters());
+  if (model.folder && config.export_.at_end) {
+    const bool fp32 = export_type(config, model.compute_type()) == model::DType::kFloat32;
+    needs.exports += parameters * (fp32 ? sizeof(float) : sizeof(std::uint16_t));
+  }
+  if (model.folder && config.export_.at_kept_checkpoints) {
+    needs.exports +=
+        parameters * model::size_of(kept_export_type(config)) * static_cast<Bytes>(needs.copies);
+  }
+}
+
+// What drop_run() removes from a drive's folder, the area that is replaced included.
+Bytes dropped_bytes(const std::string& folder, const std::string& area) {
+  Bytes sum = 0;
+  for (const nvme::AreaInfo& there : nvme::list_areas(folder)) {
+    const std::string name = std::filesystem::path(there.path).stem().string();
+    if (name == area || name == area + "-scratch" || name.starts_with(area + "-kept-"))
+      sum += there.bytes;
+  }
+  return sum;
+}
+
+Bytes exported_bytes(const std::string& run_folder) {
+  Bytes sum = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(run_folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "model" && !name.starts_with("model-step-")) continue;
+    for (const auto& file : std::filesystem::directory_iterator(entry.path(), error))
+      sum += nvme::taken_bytes(file.path().string());
+  }
+  return sum;
 }
 }  // namespace
 
@@ -48,18 +93,7 @@ SpaceNeeds space_needs(const config::RunConfig& config, const ModelInput& model,
   needs.kept_on_drive.assign(at.drives.size(), nvme::kAreaDataStart);
   for (const nvme::FileRange& range : tiers.file_ranges(0, extents))
     needs.kept_on_drive[range.drive] += range.bytes;
-  // One more than are kept: an old copy goes when the new one is whole.
-  if (config.checkpoint.keep > 1) {
-    const auto there = static_cast<std::int64_t>(kept.steps().size());
-    needs.copies = std::max<std::int64_t>(1, config.checkpoint.keep - there);
-  }
-  const Bytes parameters = static_cast<Bytes>(model.model.spec.parameters());
-  if (model.folder && config.export_.at_end) {
-    const bool fp32 = export_type(config, model.compute_type()) == model::DType::kFloat32;
-    needs.exports += parameters * (fp32 ? sizeof(float) : sizeof(std::uint16_t));
-  }
-  if (model.folder && config.export_.at_kept_checkpoints)
-    needs.exports += parameters * sizeof(std::uint16_t) * static_cast<Bytes>(needs.copies);
+  add_copies_and_exports(config, model, static_cast<std::int64_t>(kept.steps().size()), needs);
   return needs;
 }
 
@@ -85,21 +119,23 @@ void check_space_for(const SpaceNeeds& needs) {
     std::string folder;
     Bytes bytes = 0;
     Bytes unreserved = 0;  // of them
+    Bytes freed = 0;
   };
   std::map<std::uint64_t, Need> by_file_system;
-  const auto add = [&](const std::string& folder, Bytes bytes, Bytes unreserved) {
+  const auto add = [&](const std::string& folder, Bytes bytes, Bytes unreserved, Bytes freed) {
     Need& need = by_file_system[nvme::file_system_id(folder)];
     if (need.folder.empty()) need.folder = folder;
     need.bytes += bytes + unreserved;
     need.unreserved += unreserved;
+    need.freed += freed;
   };
   for (std::size_t drive = 0; drive < needs.drives.size(); ++drive) {
     add(needs.drives[drive], needs.kept_on_drive[drive] * static_cast<Bytes>(needs.copies),
-        needs.unreserved[drive]);
+        needs.unreserved[drive], needs.freed.empty() ? 0 : needs.freed[drive]);
   }
-  add(needs.run_folder, needs.exports, 0);
+  add(needs.run_folder, needs.exports, 0, needs.freed_in_run_folder);
   for (const auto& [id, need] : by_file_system) {
-    const Bytes free = nvme::free_bytes(need.folder);
+    const Bytes free = nvme::free_bytes(need.folder) + need.freed;
     if (need.bytes <= free) continue;
     throw Error(ErrorKind::kDoesNotFit,
                 str("not enough space in ", need.folder, " for kept checkpoints and exports",
@@ -109,6 +145,43 @@ void check_space_for(const SpaceNeeds& needs) {
                 str("free ", format_bytes(need.bytes - free),
                     " there, or set a smaller checkpoint.keep, or export.at_end: false"));
   }
+}
+
+void check_space_after_drop(const config::RunConfig& config, const ModelInput& model,
+                            const plan::Plan& plan, const nvme::StoreOptions& store) {
+  Bytes copy = 0;
+  for (const plan::Extent& extent : plan.programs.extents) {
+    if (extent.kind == plan::ExtentKind::kState) copy += extent.bytes;
+  }
+  SpaceNeeds needs;
+  needs.run_folder = config.output_dir;
+  const std::vector<double> shares = nvme::planned_shares(store, plan.nvme_bytes, false);
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const auto part = [&](Bytes bytes) {
+      return static_cast<Bytes>(static_cast<double>(bytes) * shares[i]);
+    };
+    needs.drives.push_back(store.drives[i].path);
+    needs.unreserved.push_back(part(plan.nvme_bytes));
+    needs.kept_on_drive.push_back(part(copy) + nvme::kAreaDataStart);
+    needs.freed.push_back(dropped_bytes(store.drives[i].path, store.area));
+  }
+  needs.freed_in_run_folder = exported_bytes(config.output_dir);
+  add_copies_and_exports(config, model, 0, needs);
+  check_space_for(needs);
+}
+
+std::optional<KeeperOptions> prepare_keeping(const config::RunConfig& config,
+                                             const ModelInput& model,
+                                             const plan::Hardware& hardware,
+                                             const checkpoint::Manifest& base,
+                                             const swap::Tiers& tiers) {
+  const checkpoint::RunAt at{base.area, base.drives};
+  const checkpoint::KeptCheckpoints kept(config.output_dir);
+  kept.clean(at, false);
+  const int extents = static_cast<int>(base.extents.size());
+  check_space_for(space_needs(config, model, at, tiers, extents, kept));
+  if (config.checkpoint.keep <= 1) return std::nullopt;
+  return keeper_options(config, model, hardware, tiers, extents);
 }
 
 void restore_kept(const checkpoint::Manifest& kept, const std::string& pages,
@@ -138,10 +211,9 @@ void export_kept(const config::RunConfig& config, const std::string& run_folder,
   StoredRun stored(run_folder, step);
   const std::string to = kept_export(run_folder, step);
   std::filesystem::remove_all(to);
-  const model::ExportResult exported = export_model(
-      stored.model(), stored.states(), stored.manifest().slot, to,
-      config.export_.dtype ? export_type(config, model::DType::kBFloat16) : model::DType::kBFloat16,
-      shard_bytes(config), &give_up);
+  const model::ExportResult exported =
+      export_model(stored.model(), stored.states(), stored.manifest().slot, to,
+                   kept_export_type(config), shard_bytes(config), &give_up);
   log::info(str("step ", step, " is exported to ", exported.path));
 }
 

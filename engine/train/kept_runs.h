@@ -37,6 +37,9 @@ struct SpaceNeeds {
   std::int64_t copies = 0;           // that may come on top of those that are there
   std::string run_folder;
   Bytes exports = 0;
+  // What will have been removed by then; empty: nothing.
+  std::vector<Bytes> freed;
+  Bytes freed_in_run_folder = 0;
 };
 void check_space_for(const SpaceNeeds& needs);
 // at: the run's area, whose tiers have been made. extents: of states. kept: those that are there
@@ -45,9 +48,22 @@ SpaceNeeds space_needs(const config::RunConfig& config, const ModelInput& model,
                        const checkpoint::RunAt& at, const swap::Tiers& tiers, int extents,
                        const checkpoint::KeptCheckpoints& kept);
 
+// Before --fresh drops the run in the folder: the same of the run that is to take its place, with
+// its area, as planned. store: of both.
+void check_space_after_drop(const config::RunConfig& config, const ModelInput& model,
+                            const plan::Plan& plan, const nvme::StoreOptions& store);
+
 // The config outlives the keeper. A quarter of the measured rate is left to copies.
 KeeperOptions keeper_options(const config::RunConfig& config, const ModelInput& model,
                              const plan::Hardware& hardware, const swap::Tiers& tiers, int extents);
+
+// Before step 1: removes what a killed process left of copies, checks the space for those to come,
+// and gives what the run's keeper needs, if it has to keep any. base: of the run's manifests.
+std::optional<KeeperOptions> prepare_keeping(const config::RunConfig& config,
+                                             const ModelInput& model,
+                                             const plan::Hardware& hardware,
+                                             const checkpoint::Manifest& base,
+                                             const swap::Tiers& tiers);
 
 // Reads the kept commit, page by page verified, and writes it into `slot` of the run's tiers;
 // durable when it returns.

@@ -45,12 +45,13 @@ GivenDrive parse_drive(const std::string& text) {
     char* end = nullptr;
     const double value = std::strtod(part.c_str(), &end) * 1e9;
     const std::string_view unit = end;
-    if (value <= 0 || (!unit.empty() && unit != "GBs" && unit != "GB/s")) fail();
+    if (!(value > 0) || !std::isfinite(value) || (!unit.empty() && unit != "GBs" && unit != "GB/s"))
+      fail();
     return value;
   };
   drive.read = rate(parts[1]);
   drive.write = rate(parts[2]);
-  if (!size) fail();
+  if (!size || *size == 0) fail();
   drive.size = *size;
   if (parts.size() == 4) {
     if (parts[3].ends_with('W')) parts[3].pop_back();  // "1200TBW"

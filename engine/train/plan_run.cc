@@ -136,10 +136,26 @@ std::string optimizer_name(const optim::Format& format) {
              name(format.master), ", moments ", name(format.moments));
 }
 
+std::string optimizer_setting(const config::RunConfig& config) {
+  const config::OptimizerConfig& optimizer = config.optimizer;
+  const optim::Hyper hyper = optimizer_hyper(config);
+  const bool adam = optimizer.type == config::OptimizerType::kAdam ||
+                    optimizer.type == config::OptimizerType::kAdamW;
+  std::string text;
+  if (adam || optimizer.type == config::OptimizerType::kLion)
+    text += str("betas ", hyper.beta1, " and ", hyper.beta2, ", ");
+  if (adam || optimizer.type == config::OptimizerType::kAdagrad)
+    text += str("eps ", hyper.eps, ", ");
+  if (optimizer.type == config::OptimizerType::kSgd) text += str("momentum ", hyper.momentum, ", ");
+  return text + (optimizer.decoupled_decay() ? "" : "L2 ") +
+         str("weight decay ", optimizer.weight_decay);
+}
+
 optim::Hyper optimizer_hyper(const config::RunConfig& config) {
   optim::Hyper hyper;
-  hyper.beta1 = config.optimizer.betas[0];
-  hyper.beta2 = config.optimizer.betas[1];
+  const auto betas = config.optimizer.effective_betas();
+  hyper.beta1 = betas[0];
+  hyper.beta2 = betas[1];
   hyper.eps = config.optimizer.eps;
   hyper.momentum = config.optimizer.momentum;
   return hyper;
@@ -254,10 +270,20 @@ void refuse_too_many(const BatchShape& shape, const ModelInput& model) {
 }
 
 BatchShape choose_batch(const config::RunConfig& config, const ModelInput& model,
-                        std::int64_t length) {
+                        std::int64_t length, const BatchShape& so_far) {
   constexpr std::int64_t kMostRows = 64;
   const config::Batch batch = resolve_batch(config, 1);
   if (batch.micro) return {*batch.micro, *batch.accumulation};
+  // A run keeps the rows of its steps, and their cut where that fits, whatever memory there is now.
+  const std::int64_t rows_so_far = so_far.micro * so_far.accumulation;
+  for (std::int64_t micro = so_far.micro; micro > 0; --micro) {
+    const BatchShape shape{micro, rows_so_far / micro};
+    if (rows_so_far % micro != 0 || batch.per_rank.value_or(rows_so_far) != rows_so_far ||
+        config.batch.accumulation.value_or(shape.accumulation) != shape.accumulation)
+      continue;
+    if (micro > 1 && !would_fit(config, model, shape, length)) continue;
+    return shape;
+  }
   for (std::int64_t rows = kMostRows; rows > 1; rows /= 2) {
     if (!batch.allows(rows)) continue;
     const config::Batch tried = with_micro(batch, rows);
@@ -275,9 +301,13 @@ BatchShape choose_batch(const config::RunConfig& config, const ModelInput& model
 }  // namespace
 
 BatchShape batch_shape(const config::RunConfig& config, const ModelInput& model,
-                       std::int64_t length) {
-  const BatchShape shape = choose_batch(config, model, length);
+                       std::int64_t length, const BatchShape& so_far) {
+  const BatchShape shape = choose_batch(config, model, length, so_far);
   refuse_too_many(shape, model);
+  if (config.step.group && *config.step.group > shape.accumulation) {
+    log::info(str("step.group: ", *config.step.group, " -> ", shape.accumulation,
+                  ", all micro-batches of a step"));
+  }
   return shape;
 }
 
@@ -347,6 +377,12 @@ plan::Hardware measure_hardware(const config::RunConfig& config, const optim::Op
                                 optim::Pool& pool, const nvme::BenchOptions& bench) {
   plan::Hardware hardware;
   hardware.origin = "measured at start";
+  for (const config::NvmeDrive& drive : config.memory.nvme) {
+    if (!nvme::is_in_memory(drive.path)) continue;
+    log::warning(
+        str("memory.nvme: ", drive.path,
+            " lies in memory (tmpfs), not on a drive; what is put there counts in no budget"));
+  }
   const auto machine = tuned_hardware(config);
   const bool same_optimizer = machine && machine->optimizer == optimizer_name(optimizer.format()) &&
                               pool.threads() == optim::default_threads();

@@ -32,6 +32,8 @@ void refuse_unsupported(const config::RunConfig& config);
 optim::Format optimizer_format(const config::RunConfig& config, model::DType compute_type);
 // What it is called in zinf-hardware.yaml.
 std::string optimizer_name(const optim::Format& format);
+// "betas 0.9 and 0.999, eps 1e-08, weight decay 0.1": those that the algorithm has.
+std::string optimizer_setting(const config::RunConfig& config);
 optim::Hyper optimizer_hyper(const config::RunConfig& config);
 int optimizer_threads(const config::RunConfig& config);
 // fp16. from: where a run goes on.
@@ -53,9 +55,11 @@ struct BatchShape {
 std::int64_t row_length(const config::RunConfig& config, const ModelInput& model);
 
 // An automatic micro-batch becomes the largest power of two (up to 64 rows) whose plan fits the
-// budgets, by the family's estimates of the workspace; 1 when none does. length: of a row.
+// budgets, by the family's estimates of the workspace; 1 when none does. so_far: of the run that
+// goes on, whose rows per step stay; then the largest part of its micro-batch that fits. length: of
+// a row.
 BatchShape batch_shape(const config::RunConfig& config, const ModelInput& model,
-                       std::int64_t length);
+                       std::int64_t length, const BatchShape& so_far = {0, 0});
 
 // Error(kDoesNotFit), by estimates, for what no measured workspace can make fit, where measuring
 // would take more than `memory`: it holds a stage. Else the plan refuses, by what was measured.

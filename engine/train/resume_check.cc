@@ -20,12 +20,23 @@ namespace {
 
 // Keys, or sections, whose change moves bytes or says something, and changes no result. A key that
 // is not listed anywhere is taken to mean something.
-constexpr std::array<std::string_view, 16> kHarmless = {
-    "model.path",          "model.init",     "data.train",
-    "data.eval",           "data.on_change", "train.on_nonfinite",
-    "train.stall_timeout", "eval.",          "memory.",
-    "placement",           "step.",          "io.",
-    "checkpoint.",         "export.",        "output_dir",
+constexpr std::array<std::string_view, 17> kHarmless = {
+    "model.path",
+    "model.init",
+    "data.train",
+    "data.eval",
+    "data.on_change",
+    "train.on_nonfinite",
+    "optimizer.threads",
+    "train.stall_timeout",
+    "eval.",
+    "memory.",
+    "placement",
+    "step.",
+    "io.",
+    "checkpoint.",
+    "export.",
+    "output_dir",
     "zero_optimization.",
 };
 
@@ -117,6 +128,13 @@ void check_possible(const checkpoint::Manifest& manifest, const checkpoint::Mani
     refuse("model (sizes, names, frozen tensors)", manifest.model, now.model);
   if (manifest.format != now.format)
     refuse("optimizer and state format", manifest.format, now.format);
+  const auto slots = [](const checkpoint::Manifest& m) {  // frozen states have one
+    int most = 0;
+    for (const checkpoint::ManifestExtent& extent : m.extents) most = std::max(most, extent.slots);
+    return most;
+  };
+  if (slots(manifest) != slots(now))
+    refuse("checkpoint.slots", str(slots(manifest)), str(slots(now)), "checkpoint.slots");
   if (manifest.extents != now.extents) {
     const auto first = std::mismatch(manifest.extents.begin(), manifest.extents.end(),
                                      now.extents.begin(), now.extents.end())
@@ -126,10 +144,7 @@ void check_possible(const checkpoint::Manifest& manifest, const checkpoint::Mani
            extent_text(now.extents, index));
   }
   // The drives' folders may have other names now, as long as the area is there.
-  std::error_code error;
-  const bool there = std::all_of(now.drives.begin(), now.drives.end(), [&](const auto& drive) {
-    return std::filesystem::exists(nvme::area_file(drive, now.area), error);
-  });
+  const bool there = nvme::area_is_there(now.area, now.drives);
   if ((manifest.drives != now.drives && !there) || manifest.area != now.area) {
     std::string before, after;
     for (const std::string& drive : manifest.drives) before += drive + " ";
@@ -164,6 +179,16 @@ std::optional<ChangedFile> changed_file(const std::vector<checkpoint::DataFile>&
   return std::nullopt;
 }
 
+void require_data(const checkpoint::Manifest& manifest,
+                  const std::vector<checkpoint::DataFile>& now) {
+  const auto changed = changed_file(manifest.data, now);
+  if (!changed) return;
+  throw Error(ErrorKind::kUsage,
+              str("the data of step ", manifest.step, " changed: ", changed->before.path,
+                  " had hash ", changed->before.hash),
+              "restore it: the loss is that of this data's next batch");
+}
+
 ResumeChanges compare(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
                       const config::RunConfig& config) {
   ResumeChanges changes;
@@ -171,6 +196,10 @@ ResumeChanges compare(const checkpoint::Manifest& manifest, const checkpoint::Ma
       config::load_text(manifest.resolved_config, "the run's config").config;
   for (const config::Difference& difference : differences(before, config)) {
     if (listed(kElsewhere, difference.key)) continue;
+    // Spelled out in one of them, and the same.
+    if (difference.key == "optimizer.params.betas" &&
+        before.optimizer.effective_betas() == config.optimizer.effective_betas())
+      continue;
     const bool was_auto = difference.before == "auto" || difference.after == "auto";
     if (was_auto && listed(kInFormat, difference.key) && manifest.format == now.format) continue;
     const std::string line = str(difference.key, ": ", difference.before, " -> ", difference.after);

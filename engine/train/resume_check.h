@@ -19,6 +19,10 @@ struct ChangedFile {
 std::optional<ChangedFile> changed_file(const std::vector<checkpoint::DataFile>& before,
                                         const std::vector<checkpoint::DataFile>& after);
 
+// Error(kUsage) where one differs.
+void require_data(const checkpoint::Manifest& manifest,
+                  const std::vector<checkpoint::DataFile>& now);
+
 // Every difference, by what it means. Lines are "KEY: BEFORE -> AFTER", ready to print.
 struct ResumeChanges {
   std::vector<std::string> harmless;    // changes no result

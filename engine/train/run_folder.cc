@@ -18,6 +18,7 @@
 #include "engine/checkpoint/kept.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/config/reference.h"
+#include "engine/observe/atomic_file.h"
 #include "engine/observe/summary.h"
 
 namespace zinf::train {
@@ -94,6 +95,11 @@ void RunFolder::drop_run(const config::RunConfig& config) const {
                            "model.partial", "trace.json", "report.html", "tensorboard"}) {
     fs::remove_all(file(name), error);
   }
+}
+
+void RunFolder::drop_summary() const {
+  std::error_code absent;
+  if (fs::remove(summary(), absent)) observe::sync_folder(path_);
 }
 
 void RunFolder::write_config(const config::RunConfig& config) const {

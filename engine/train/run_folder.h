@@ -49,6 +49,9 @@ class RunFolder {
   // Once nothing else can refuse the new run.
   void drop_run(const config::RunConfig& config) const;
 
+  // Before a run goes on to another end than that of the summary that is there.
+  void drop_summary() const;
+
   // Keeps the resolved config beside the results.
   void write_config(const config::RunConfig& config) const;
 

@@ -20,6 +20,7 @@ Session::Session(const SessionParts& parts) : plan_(*parts.plan) {
   }
   tiers.nvme = parts.store;
   tiers.open_mode = parts.open_mode;
+  tiers.scratch_ending = parts.scratch_ending;
   tiers.verify = parts.verify;
   tiers.pin = plan.pinned_bytes > 0;
   // Near the threads that will work on it.

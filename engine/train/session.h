@@ -24,6 +24,7 @@ struct SessionParts {
   // false: every state lives in memory and is never committed, so there is no area.
   bool state_on_disk = true;
   nvme::OpenMode open_mode = nvme::OpenMode::kReplace;
+  std::string scratch_ending = "-scratch";  // of the area's name
   step::ExecutorOptions executor;
   step::Trainer::Options trainer;
 };

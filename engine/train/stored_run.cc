@@ -9,6 +9,7 @@
 #include "engine/checkpoint/kept.h"
 #include "engine/config/load.h"
 #include "engine/model/deepspeed_folder.h"
+#include "engine/observe/metrics.h"
 #include "engine/train/commit.h"
 #include "engine/train/plan_run.h"
 #include "engine/train/run_area.h"
@@ -107,6 +108,14 @@ StoredRun::StoredRun(const std::string& run_folder, std::optional<std::int64_t> 
                        str("step ", manifest_.step));
   }
   states_ = std::make_unique<step::StateAccess>(programs_, input_, format, *tiers_);
+}
+
+std::optional<double> logged_loss(const std::string& run_folder, std::int64_t step) {
+  const std::string metrics = run_folder + "/metrics.jsonl";
+  if (!std::filesystem::exists(metrics)) return std::nullopt;
+  for (const observe::StepRecord& record : observe::read_metrics(metrics))
+    if (static_cast<std::int64_t>(record.step) == step) return record.loss;
+  return std::nullopt;
 }
 
 }  // namespace zinf::train

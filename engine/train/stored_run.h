@@ -45,4 +45,7 @@ class StoredRun {
   std::unique_ptr<step::StateAccess> states_;
 };
 
+// What metrics.jsonl says of a step; none: it has no line yet.
+std::optional<double> logged_loss(const std::string& run_folder, std::int64_t step);
+
 }  // namespace zinf::train

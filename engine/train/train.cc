@@ -17,7 +17,6 @@
 #include "engine/config/reference.h"
 #include "engine/model/torch_compute.h"
 #include "engine/model/torch_runtime.h"
-#include "engine/observe/metrics.h"
 #include "engine/observe/report.h"
 #include "engine/observe/status.h"
 #include "engine/plan/explain.h"
@@ -43,7 +42,8 @@ namespace {
 // One run, from its config to what it leaves behind. The methods are called in this order.
 class TrainingRun {
  public:
-  TrainingRun(const config::LoadResult& loaded, const TrainOptions& options)
+  // needs_commit: where the folder holds commits, one of them is to read whole.
+  TrainingRun(const config::LoadResult& loaded, const TrainOptions& options, bool needs_commit)
       : config_(loaded.config),
         options_(options),
         steps_(loaded.config.train.steps),
@@ -51,7 +51,7 @@ class TrainingRun {
                                : options.fresh ? FolderUse::kFresh
                                                : FolderUse::kGoOn) {
     if (!options.dry_run) log::attach_file(folder_.log());
-    if (!options.fresh) find_commit();
+    if (!options.fresh) find_commit(needs_commit && !options.resume_from);
     if (options.resume_from) go_back(*options.resume_from);
     log::info(machine_line());
     say_notes(loaded);
@@ -72,7 +72,9 @@ class TrainingRun {
     file_watch_.emplace(config_.train.stall_timeout, longest_call,
                         [this](const std::string& what) { end_hung(what); });
     model_ = open_model(config_, true);
-    batch_ = batch_shape(config_, model_, row_length(config_, model_));
+    const std::optional<checkpoint::Manifest>& run = resume_ ? resume_ : found_.newest;
+    batch_ = batch_shape(config_, model_, row_length(config_, model_),
+                         run ? BatchShape{run->micro_batch, run->accumulation} : BatchShape{0, 0});
     log::info(str(model_.model.spec.family, ", ", model_.model.spec.parameters(),
                   " parameters, weights in ",
                   name(optimizer_format(config_, model_.compute_type()).weight)));
@@ -88,8 +90,9 @@ class TrainingRun {
     model::set_compute_threads(usable_physical_cores());
     compute_ = make_torch_compute(model_.model);
     optimizer_.emplace(optimizer_format(config_, model_.compute_type()), optimizer_hyper(config_));
-    log::info(str("optimizer: ", name(optimizer_->format().algorithm), " with ",
-                  name(optimizer_->isa()), " kernels on ", pool_.threads(), " threads",
+    log::info(str("optimizer: ", name(optimizer_->format().algorithm), " (",
+                  optimizer_setting(config_), ") with ", name(optimizer_->isa()), " kernels on ",
+                  pool_.threads(), " threads",
                   pool_.nodes() > 1 ? str(" of ", pool_.nodes(), " NUMA nodes") : std::string()));
     const data::ShapeClass largest = data_.train->shape_classes().front();
     shape_ = {largest.rows, largest.length};
@@ -121,19 +124,27 @@ class TrainingRun {
       show_dry_refusal(config_, model_, *data_.train, error.what());
   }
 
+  // Of a dry run: whether the run that is there could go on so.
+  void check_going_on() const {
+    if (!found_.newest) return;
+    const auto store = state_store(config_, folder_.path(), folder_.area().name, hardware_);
+    check_resume(*found_.newest, base_of(store), config_, options_.allow);
+  }
+
   // Everything is allocated here.
   void open_tiers() {
     nvme::StoreOptions store = state_store(config_, folder_.path(), folder_.area().name, hardware_);
     store.wrap_engine = options_.wrap_io;
-    committer_.emplace(manifest_base(config_, model_, plan_, *optimizer_, data_, batch_,
-                                     data_start_, store, *steps_),
-                       folder_,
+    committer_.emplace(base_of(store), folder_,
                        [this](const checkpoint::Manifest& manifest, const std::string& pages) {
                          if (keeper_) keeper_->published(manifest, pages);
                          if (readers_) readers_->published(manifest.step);
                        });
     if (resume_) check_resume(*resume_, committer_->base(), config_, options_.allow);
-    if (options_.fresh) folder_.drop_run(config_);
+    if (options_.fresh) {
+      check_space_after_drop(config_, model_, plan_, store);
+      folder_.drop_run(config_);
+    }
     folder_.write_config(config_);
     keep_area(folder_.path(), folder_.area());
     if (two_slots()) readers_.emplace(folder_.path());
@@ -144,7 +155,9 @@ class TrainingRun {
       write_state(observe::RunState::kInterrupted, "the step did not end within checkpoint.grace",
                   128 + signal);
     });
-    open_keeper();
+    if (auto keeping =
+            prepare_keeping(config_, model_, hardware_, committer_->base(), session_->tiers()))
+      keeper_.emplace(std::move(*keeping));
     if (kept_) take_kept(store);
     if (resume_) {
       go_on();
@@ -185,7 +198,9 @@ class TrainingRun {
       sampler.print(session_->trainer(), str("after step ", step));
     };
     loop.commit = [this](std::int64_t step) {
-      if (committer_->last_step() == step) return;  // its program has committed it
+      const bool ends_now =
+          step == *steps_ && resume_ && resume_->step == step && !resume_->finished;
+      if (committer_->last_step() == step && !ends_now) return;  // its program has committed it
       if (two_slots() || step == *steps_ || stop_requested() != 0) {
         committer_->commit(*session_, step, step == *steps_);
       }
@@ -208,16 +223,12 @@ class TrainingRun {
 
   // Of the batch that follows the given commit, by its weights. Nothing is written.
   double loss_after(const checkpoint::Manifest& manifest, const std::string& pages) {
-    if (const auto changed = changed_file(manifest.data, data_files(data_))) {
-      throw Error(ErrorKind::kUsage,
-                  str("the data of step ", manifest.step, " changed: ", changed->before.path,
-                      " had hash ", changed->before.hash),
-                  "restore it: the loss is that of this data's next batch");
-    }
+    require_data(manifest, data_files(data_));
     const nvme::StoreOptions store = state_store(config_, folder_.path(), manifest.area, hardware_);
     resume_ = manifest;
     SessionParts parts = session_parts(store);
     parts.open_mode = nvme::OpenMode::kRead;
+    parts.scratch_ending = str("-scratch-", ::getpid());  // the run may be training, with its own
     session_.emplace(parts);
     take_state(pages);
     const data::StepBatch batch = data_.train->step_batch(manifest.step - manifest.data_start);
@@ -252,17 +263,15 @@ class TrainingRun {
       write_state(observe::RunState::kSaving, "", std::nullopt);
     }
     const observe::Summary summary = make_summary(config_, plan_, *session_, result_);
+    const bool exports = result_.stopped_by == 0 && config_.export_.at_end && model_.folder;
+    // Of the same run with fewer steps. With this summary it would count as the run's.
+    if (exports) std::filesystem::remove_all(folder_.model());
     write_summary(summary, folder_.summary());
     observe::write_report(folder_.path());
     if (result_.stopped_by != 0) return 128 + result_.stopped_by;
-    if (config_.export_.at_end && model_.folder) {
-      std::filesystem::remove_all(folder_.model());  // of the same run with fewer steps
-      const model::ExportResult exported =
-          export_model(model_, session_->states(), session_->trainer().slot(), folder_.model(),
-                       export_type(config_, model_.compute_type()), shard_bytes(config_));
-      log::info(str("model exported to ", exported.path, " (", exported.tensors, " tensors, ",
-                    format_bytes(exported.weight_bytes), ")"));
-    }
+    if (exports)
+      export_at_end(config_, model_, session_->states(), session_->trainer().slot(),
+                    folder_.model());
     write_end_status();
     std::cout << (options_.json ? summary_json(summary) : summary_table(summary));
     return 0;
@@ -283,9 +292,13 @@ class TrainingRun {
   }
 
  private:
-  void find_commit() {
-    found_ = newest_commit(manifests(), config_.io.verify ? folder_.area().name : "",
-                           !options_.resume_from);
+  checkpoint::Manifest base_of(const nvme::StoreOptions& store) const {
+    return manifest_base(config_, model_, plan_, *optimizer_, data_, batch_, data_start_, store,
+                         *steps_);
+  }
+
+  void find_commit(bool needed) {
+    found_ = newest_commit(manifests(), config_.io.verify ? folder_.area().name : "", needed);
     if (!options_.dry_run) resume_ = found_.newest;
   }
 
@@ -304,10 +317,7 @@ class TrainingRun {
     parts.group_ranges = decay_ranges(model_.model.spec);
     parts.store = store;
     // A kept commit may be all that is left.
-    const bool there =
-        std::all_of(store.drives.begin(), store.drives.end(), [&](const auto& drive) {
-          return std::filesystem::exists(nvme::area_file(drive.path, store.area));
-        });
+    const bool there = nvme::area_is_there(store.area, state_drives(config_));
     parts.open_mode =
         resume_ && (there || !kept_) ? nvme::OpenMode::kReopen : nvme::OpenMode::kReplace;
     parts.verify = config_.io.verify;
@@ -343,21 +353,9 @@ class TrainingRun {
     const checkpoint::KeptCheckpoints kept(folder_.path());
     const std::string pages = kept.manifests().pages(*kept_);
     restore_kept(*kept_, pages, plan_, store, session_->tiers(), resume_->slot);
+    folder_.drop_summary();  // of the future that is given up
     manifests().publish(*resume_, pages);
-    const std::vector<std::int64_t> live = manifests().steps();
-    for (auto later = live.rbegin(); later != live.rend() && *later > resume_->step; ++later)
-      manifests().remove(*later);
-  }
-
-  void open_keeper() {
-    const checkpoint::Manifest& base = committer_->base();
-    const checkpoint::RunAt at{base.area, base.drives};
-    const checkpoint::KeptCheckpoints kept(folder_.path());
-    kept.clean(at, false);
-    const int extents = static_cast<int>(base.extents.size());
-    check_space_for(space_needs(config_, model_, at, session_->tiers(), extents, kept));
-    if (config_.checkpoint.keep > 1)
-      keeper_.emplace(keeper_options(config_, model_, hardware_, session_->tiers(), extents));
+    manifests().remove_after(resume_->step);
   }
 
   // pages: the commit's page table; empty: it has none, or nothing is verified.
@@ -371,8 +369,14 @@ class TrainingRun {
 
   void go_on() {
     const std::string pages = config_.io.verify ? manifests().pages(*resume_) : "";
+    if (config_.io.verify && pages.empty())
+      log::warning("resume: the commit has no checksums; frozen weights never get any");
     if (!kept_) check_older_commit(found_, session_->tiers(), pages, config_.io.verify);
     take_state(pages);
+    if (resume_->step < *steps_) folder_.drop_summary();  // of the run when it was shorter
+    // Those that were skipped: their slot is written next.
+    manifests().remove_after(resume_->step);
+    if (two_slots()) committer_->resumed(resume_->step);
     log::info(str("resumed after step ", resume_->step, " of ", *steps_));
   }
 
@@ -451,7 +455,7 @@ StoredLoss stored_loss(const std::string& run_folder, std::optional<std::int64_t
   loaded.config.output_dir = run_folder;
   TrainOptions options;
   options.dry_run = true;
-  TrainingRun run(loaded, options);
+  TrainingRun run(loaded, options, false);  // `stored` has the commit
   run.open_model_and_data();
   run.make_the_plan();
   StoredLoss result;
@@ -461,16 +465,13 @@ StoredLoss stored_loss(const std::string& run_folder, std::optional<std::int64_t
   checkpoint::Manifest now;
   note_machine(now);
   result.same_machine = machine_changes(manifest, now).empty();
-  const std::string metrics = run_folder + "/metrics.jsonl";
-  if (!std::filesystem::exists(metrics)) return result;
-  for (const observe::StepRecord& record : observe::read_metrics(metrics))
-    if (static_cast<std::int64_t>(record.step) == manifest.step + 1) result.logged = record.loss;
+  result.logged = logged_loss(run_folder, manifest.step + 1);
   return result;
 }
 
 int train(const config::LoadResult& loaded, const TrainOptions& options) {
   refuse_unsupported(loaded.config);
-  TrainingRun run(loaded, options);
+  TrainingRun run(loaded, options, true);
   if (run.finished_before()) return run.say_finished();
   try {
     run.open_model_and_data();
@@ -478,7 +479,10 @@ int train(const config::LoadResult& loaded, const TrainOptions& options) {
     if (stop_requested() != 0) return run.leave_early();
     run.make_the_plan();
     run.show_plan();
-    if (options.dry_run) return 0;
+    if (options.dry_run) {
+      run.check_going_on();
+      return 0;
+    }
     if (stop_requested() != 0) return run.leave_early();
     run.open_tiers();
     if (stop_requested() == 0) run.run();

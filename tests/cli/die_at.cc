@@ -1,7 +1,8 @@
-// Preloaded into a program (LD_PRELOAD), kills it with SIGKILL at its Nth call of rename or fsync
-// (ZINF_DIE_AT=N), before the call or after it as N is even or odd: the calls by which a commit is
-// published and a kept checkpoint is made. Or kills it once it has renamed a file to the name in
-// ZINF_DIE_AFTER: after the manifest of one step. Nothing in the program knows of it.
+// Preloaded into a program (LD_PRELOAD), kills it with SIGKILL at its Nth call of rename, unlink or
+// fsync (ZINF_DIE_AT=N), before the call or after it as N is even or odd: the calls by which a
+// commit is published or dropped and a kept checkpoint is made. Or kills it once it has renamed a
+// file to the name in ZINF_DIE_AFTER, or removed the one in ZINF_DIE_AFTER_REMOVING: after the
+// manifest of one step. Nothing in the program knows of it.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -32,8 +33,8 @@ int call(const char* name, Arguments... arguments) {
   return result;
 }
 
-bool die_after(const char* path) {
-  const char* name = std::getenv("ZINF_DIE_AFTER");
+bool die_after(const char* variable, const char* path) {
+  const char* name = std::getenv(variable);
   const char* file = std::strrchr(path, '/');
   return name != nullptr && std::strcmp(file != nullptr ? file + 1 : path, name) == 0;
 }
@@ -48,7 +49,13 @@ extern "C" int rename(const char* from, const char* to) noexcept {
     return real(from, to);
   }
   const int result = call<int (*)(const char*, const char*)>("rename", from, to);
-  if (die_after(to)) ::kill(::getpid(), SIGKILL);
+  if (die_after("ZINF_DIE_AFTER", to)) ::kill(::getpid(), SIGKILL);
+  return result;
+}
+
+extern "C" int unlink(const char* path) noexcept {
+  const int result = call<int (*)(const char*)>("unlink", path);
+  if (result == 0 && die_after("ZINF_DIE_AFTER_REMOVING", path)) ::kill(::getpid(), SIGKILL);
   return result;
 }
 

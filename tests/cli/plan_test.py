@@ -180,6 +180,12 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(code, 3)
         self.assertIn("NVMe needs", err)
 
+    def test_numbers_that_are_none(self):
+        for drive in ("2TB,nan,5", "2TB,7,inf", "0B,7,5", "2TB,-1,5"):
+            code, _, err = z.run("plan", self.seven_billion(), "--gpu", "RTX4090", "--host-memory", "16GiB", "--nvme", drive)
+            self.assertEqual(code, 2, drive)
+            self.assertIn("--nvme", err)
+
     def test_usage(self):
         config = self.seven_billion()
         code, _, err = z.run("plan", config, "--gpu", "RTX9999")

@@ -100,6 +100,19 @@ class Exactness(ResumeCase):
         self.assertEqual(self.figures(folder), self.figures(self.folder))
 
 
+class Rates(ResumeCase):
+    def test_tokens_per_second_are_those_of_the_steps_made(self):
+        """Not of those that were there before: tokens a step over the step's time."""
+        config, folder = self.begun("rates", z.mlp_sections(self.workspace, steps=60))
+        for steps in ("50", "60"):
+            self.goes_on(config, folder, "--steps", steps)
+            summary = z.summary(folder)
+            lines = z.metrics(folder)[50:] or z.metrics(folder)
+            tokens = sum(line["tokens"] for line in lines) / len(lines)
+            self.assertEqual(summary["tokens"], sum(line["tokens"] for line in lines))
+            self.assertAlmostEqual(summary["tokens_per_second"] * summary["step_seconds"]["measured"] / tokens, 1, delta=1e-6)
+
+
 class Machines(ResumeCase):
     def test_another_instruction_set_is_said(self):
         """Bits may then be others; on the machine as it was nothing is said."""

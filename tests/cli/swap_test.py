@@ -307,7 +307,10 @@ class BadDirectories(field_case.RunCase):
         code, _, err = run_mounted(f"mount -t tmpfs -o size=64m tmpfs {self.workspace.path / 'swap'}", "train", config,
                                    "--run-dir", run, *sets(ON_NVME))
         self.assertEqual(code, 0, err)
+        said = "lies in memory (tmpfs), not on a drive"
+        self.assertEqual(err.count(said), 1, err)
         self.assertEqual(z.summary(run)["state_hash"], self.trained(sections, *sets(ON_NVME))["state_hash"])
+        self.assertNotIn(said, self.log)
 
 
 class Traffic(field_case.RunCase):

@@ -72,12 +72,21 @@ class TrainTest(unittest.TestCase):
             code, _, err = z.train(config, folder, "--fresh", *(["--set", f"optimizer.threads={named}"] if named else []),
                                    env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=lambda: os.sched_setaffinity(0, allowed))
             self.assertEqual(code, 0, err)
-            found = re.search(r"optimizer: adamw with (?:scalar|avx2|avx512) kernels on (\d+) threads", err)
+            found = re.search(r"optimizer: adamw \(betas 0.9 and 0.999, eps 1e-08, weight decay \S+\) with (?:scalar|avx2|avx512) kernels on (\d+) threads", err)
             self.assertIsNotNone(found, err)
             siblings = {pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text() for cpu in allowed}
             self.assertEqual(int(found[1]), named or len(siblings))
             hashes.append(z.summary(folder)["state_hash"])
         self.assertEqual(hashes[1], hashes[2])
+
+    def test_lion_has_the_betas_of_its_paper(self):
+        for arguments, betas in ((("optimizer.type=Lion",), "0.9 and 0.99"),
+                                 (("optimizer.type=Lion", "optimizer.params.betas=[0.8, 0.999]"), "0.8 and 0.999")):
+            config = self.workspace.config("lion", **z.mlp_sections(self.workspace, steps=1))
+            code, _, err = z.train(config, self.workspace.path / "lion", "--fresh", "--yes",
+                                   *[part for one in arguments for part in ("--set", one)])
+            self.assertEqual(code, 0, err)
+            self.assertRegex(err, rf"optimizer: lion \(betas {betas}, weight decay \S+\) with")
 
     def test_forced_kernels_give_the_same_bits(self):
         """BR-018: ZINF_ISA forces a set, the log names it, the result stays."""
@@ -446,7 +455,7 @@ class TrainTest(unittest.TestCase):
         self.assertIn("model.width: 64 -> 65", err)
         code, _, err = z.train(config, folder, "--steps", "7", "--set", "checkpoint.slots=1")
         self.assertEqual(code, 2, err)
-        self.assertRegex(err, r"layout of the state area is .*2 slots, this one's is .*1 slot; .*checkpoint.slots: 2 -> 1")
+        self.assertRegex(err, r"the run's checkpoint.slots is 2, this one's is 1; .*checkpoint.slots: 2 -> 1\n.*give the run's own checkpoint.slots")
 
     def test_status_tells_how_it_ended(self):
         config = self.workspace.config("status", **z.mlp_sections(self.workspace, steps=3))

@@ -20,14 +20,14 @@ class CheckStart(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.run_folder = pathlib.Path(folder.name)
 
-    def check(self, committed, now, code, err):
+    def check(self, committed, now, code, err, back=None):
         """Of a process that found the commit of a step (-1: none) and left the newest one of another; None: no complaint."""
         for file in self.run_folder.iterdir():
             file.unlink()
         if now >= 0:
             (self.run_folder / f"manifest-{now}.json").touch()
         try:
-            kill_test.check_start(self.run_folder, committed, code, err)
+            kill_test.check_start(self.run_folder, committed, code, err, back)
         except SystemExit as found:
             return str(found)
         return None
@@ -47,6 +47,14 @@ class CheckStart(unittest.TestCase):
         for now in (-1, 0, 4):
             self.assertIn("but step 5 was committed", self.check(5, now, KILLED, ""))
         self.assertIn("resumed after step 4, but step 5", self.check(5, 5, KILLED, "resumed after step 4 of 9"))
+
+
+    def test_going_back(self):
+        resumed = "info resumed after step 4 of 9\n"
+        for now, code, err in ((8, KILLED, ""), (4, KILLED, resumed), (6, KILLED, resumed + STEP), (9, 0, resumed + STEP)):
+            self.assertIsNone(self.check(8, now, code, err, back=4))
+        self.assertIn("resumed after step 8, not from step 4", self.check(8, 8, KILLED, "resumed after step 8 of 9", back=4))
+        self.assertIn("but step 4 was committed", self.check(8, 3, KILLED, "", back=4))
 
 
 if __name__ == "__main__":
