@@ -41,6 +41,11 @@ HugeBuffer::HugeBuffer(Bytes bytes, bool want_huge) : bytes_(round_up(bytes, kHu
   if (want_huge) {
     mapping_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | 21 << MAP_HUGE_SHIFT, -1, 0);
+    // They may be counted out and not be had (a limit of the cgroup): a touch would kill us then.
+    if (mapping_ != MAP_FAILED && ::madvise(mapping_, bytes_, MADV_POPULATE_WRITE) != 0) {
+      ::munmap(mapping_, bytes_);
+      mapping_ = MAP_FAILED;
+    }
     if (mapping_ != MAP_FAILED) {
       mapped_ = bytes_;
       data_ = static_cast<std::byte*>(mapping_);

@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <string_view>
 
 namespace zinf::nvme {
 
@@ -30,7 +32,13 @@ ProgramOutput run_program(const std::vector<std::string>& arguments,
   ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   std::vector<char*> argv = pointers(arguments), envp = pointers(environment);
   argv.push_back(nullptr);
-  for (char** variable = environ; *variable != nullptr; ++variable) envp.push_back(*variable);
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view given = *variable;
+    const std::string_view name = given.substr(0, given.find('=') + 1);
+    const bool ours = std::any_of(environment.begin(), environment.end(),
+                                  [&](const std::string& own) { return own.starts_with(name); });
+    if (!ours) envp.push_back(*variable);
+  }
   envp.push_back(nullptr);
   pid_t child = -1;
   output.started =

@@ -35,6 +35,8 @@ Tiers::Tiers(const TierOptions& options)
   }
   if (state_store_) state_store_->open(options.open_mode);
   if (scratch_store_) scratch_store_->open(nvme::OpenMode::kReplace);
+  // A reader's needs no name, so that nothing is left of it however it ends.
+  if (scratch_store_ && options.open_mode == nvme::OpenMode::kRead) scratch_store_->remove();
   host_ = gpu::HostMemory(options.host_arena, "the host arena");
   if (options.place_host) options.place_host(host_.data());
   for (nvme::Store* store : {state_store_.get(), scratch_store_.get()}) {

@@ -39,7 +39,9 @@ void read_scaling(const JsonConfig& json, std::int64_t max_length, RopeSettings&
   if (rope.kind == "default") {
     // What is meant for another kind, or for layers of several, would be left out in silence.
     for (const std::string& key : json.keys()) {
-      if (!json.has(key) || key == "rope_type" || key == "type" || key == "rope_theta" ||
+      const bool one = (key == "factor" || key == "attention_factor") &&
+                       json.number_or(key, 0, kLargest, 1) == 1;
+      if (one || !json.has(key) || key == "rope_type" || key == "type" || key == "rope_theta" ||
           key == "partial_rotary_factor" || key == "original_max_position_embeddings")
         continue;
       throw Error(ErrorKind::kUsage,
@@ -146,21 +148,27 @@ RopeSettings read_rope(const JsonConfig& config, std::int64_t max_length, double
                                        config.shown("partial_rotary_factor"),
                                        "; this family rotates whole heads (1)"));
   }
-  if (config.has("rope_parameters") && config.has("rope_scaling") &&
-      config.shown("rope_parameters") != config.shown("rope_scaling")) {
-    throw Error(
-        ErrorKind::kUsage,
-        str(config.where("rope_scaling"), " is ", config.shown("rope_scaling"),
-            " and rope_parameters is ", config.shown("rope_parameters"),
-            ": expected one of them, or both alike"),
-        "versions of transformers differ in which they take; remove the one that is not meant");
-  }
-  if (config.has("rope_parameters")) {
-    const JsonConfig json = config.object("rope_parameters");
-    rope.theta = json.number_or("rope_theta", 1, kLargest, rope.theta);
-    read_scaling(json, max_length, rope);
-  } else if (config.has("rope_scaling")) {
-    read_scaling(config.object("rope_scaling"), max_length, rope);
+  const auto read = [&](const char* key) {
+    const JsonConfig json = config.object(key);
+    RopeSettings settings = rope;
+    settings.theta = json.number_or("rope_theta", 1, kLargest, rope.theta);
+    read_scaling(json, max_length, settings);
+    return settings;
+  };
+  const bool parameters = config.has("rope_parameters"), scaling = config.has("rope_scaling");
+  if (parameters) rope = read("rope_parameters");
+  // Where the second names no theta, that of the first counts.
+  if (scaling) {
+    const RopeSettings other = read("rope_scaling");
+    if (parameters && !(other == rope)) {
+      throw Error(ErrorKind::kUsage,
+                  str(config.where("rope_scaling"), " is ", config.shown("rope_scaling"),
+                      " and rope_parameters is ", config.shown("rope_parameters"),
+                      ": expected one of them, or both alike"),
+                  "versions of transformers differ in which they take; remove the one that is not "
+                  "meant");
+    }
+    rope = other;
   }
   // Within max_length the dynamic kind is the plain one, and longer sequences are refused.
   return rope;

@@ -22,6 +22,7 @@ struct RopeSettings {
   double low_frequency_factor = 1, high_frequency_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1, attention_factor = 1;  // yarn
   bool truncate = true;                                        // yarn
+  bool operator==(const RopeSettings&) const = default;
 };
 
 // Reads rope_parameters (transformers 5) or rope_theta and rope_scaling, with `rope_type` or

@@ -33,6 +33,13 @@ void note_machine(checkpoint::Manifest& manifest) {
   manifest.compute_threads = model::compute_threads();
 }
 
+bool of_this_machine(const checkpoint::Manifest& manifest) {
+  checkpoint::Manifest now;
+  note_machine(now);
+  return manifest.library == now.library && manifest.instruction_set == now.instruction_set &&
+         manifest.compute_threads == now.compute_threads;
+}
+
 checkpoint::Manifest manifest_base(const config::RunConfig& config, const ModelInput& model,
                                    const plan::Plan& plan, const optim::Optimizer& optimizer,
                                    const data::DataSet& data, const BatchShape& batch,

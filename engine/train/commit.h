@@ -27,6 +27,7 @@ checkpoint::Manifest manifest_base(const config::RunConfig& config, const ModelI
 
 // Of it the machine and its libraries, as they are now: see machine_changes().
 void note_machine(checkpoint::Manifest& manifest);
+bool of_this_machine(const checkpoint::Manifest& manifest);
 
 // A hash over everything that decides the layout of the state area and the meaning of its bytes.
 std::string model_signature(const model::ModelSpec& model);

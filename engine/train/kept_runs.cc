@@ -139,7 +139,9 @@ void check_space_for(const SpaceNeeds& needs) {
     if (need.bytes <= free) continue;
     throw Error(ErrorKind::kDoesNotFit,
                 str("not enough space in ", need.folder, " for kept checkpoints and exports",
-                    need.unreserved > 0 ? " beside the swap area, which could not be reserved" : "",
+                    need.unreserved == 0 ? ""
+                    : needs.planned      ? " beside the swap area"
+                                         : " beside the swap area, which could not be reserved",
                     ": needed ", format_bytes(need.bytes), " (", need.bytes, " bytes), free ",
                     format_bytes(free), " (", free, " bytes)"),
                 str("free ", format_bytes(need.bytes - free),
@@ -165,7 +167,10 @@ void check_space_after_drop(const config::RunConfig& config, const ModelInput& m
     needs.kept_on_drive.push_back(part(copy) + nvme::kAreaDataStart);
     needs.freed.push_back(dropped_bytes(store.drives[i].path, store.area));
   }
+  needs.planned = true;
   needs.freed_in_run_folder = exported_bytes(config.output_dir);
+  if (std::find(needs.drives.begin(), needs.drives.end(), config.output_dir) == needs.drives.end())
+    needs.freed_in_run_folder += dropped_bytes(config.output_dir, store.area);
   add_copies_and_exports(config, model, 0, needs);
   check_space_for(needs);
 }

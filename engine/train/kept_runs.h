@@ -37,6 +37,7 @@ struct SpaceNeeds {
   std::int64_t copies = 0;           // that may come on top of those that are there
   std::string run_folder;
   Bytes exports = 0;
+  bool planned = false;  // the area is not there yet: all of it is unreserved
   // What will have been removed by then; empty: nothing.
   std::vector<Bytes> freed;
   Bytes freed_in_run_folder = 0;

@@ -136,6 +136,7 @@ std::string optimizer_name(const optim::Format& format) {
              name(format.master), ", moments ", name(format.moments));
 }
 
+namespace {
 std::string optimizer_setting(const config::RunConfig& config) {
   const config::OptimizerConfig& optimizer = config.optimizer;
   const optim::Hyper hyper = optimizer_hyper(config);
@@ -149,6 +150,14 @@ std::string optimizer_setting(const config::RunConfig& config) {
   if (optimizer.type == config::OptimizerType::kSgd) text += str("momentum ", hyper.momentum, ", ");
   return text + (optimizer.decoupled_decay() ? "" : "L2 ") +
          str("weight decay ", optimizer.weight_decay);
+}
+}  // namespace
+
+std::string optimizer_line(const config::RunConfig& config, const optim::Optimizer& optimizer,
+                           const optim::Pool& pool) {
+  return str("optimizer: ", name(optimizer.format().algorithm), " (", optimizer_setting(config),
+             ") with ", name(optimizer.isa()), " kernels on ", pool.threads(), " threads",
+             pool.nodes() > 1 ? str(" of ", pool.nodes(), " NUMA nodes") : std::string());
 }
 
 optim::Hyper optimizer_hyper(const config::RunConfig& config) {
@@ -176,13 +185,6 @@ optim::LossScaler make_loss_scaler(const config::RunConfig& config,
   options.consecutive_hysteresis = config.fp16.consecutive_hysteresis;
   options.min_loss_scale = config.fp16.min_loss_scale;
   return from ? optim::LossScaler(options, *from) : optim::LossScaler(options);
-}
-
-step::Speculate speculate(const config::RunConfig& config) {
-  if (config.step.speculate == config::Speculate::kNever) return step::Speculate::kNever;
-  const bool always =
-      config.gradient_clipping <= 0 || config.step.speculate == config::Speculate::kAlways;
-  return always ? step::Speculate::kAlways : step::Speculate::kRarely;
 }
 
 std::vector<plan::StateLayout> state_layouts(const optim::Format& format) {

@@ -32,15 +32,15 @@ void refuse_unsupported(const config::RunConfig& config);
 optim::Format optimizer_format(const config::RunConfig& config, model::DType compute_type);
 // What it is called in zinf-hardware.yaml.
 std::string optimizer_name(const optim::Format& format);
-// "betas 0.9 and 0.999, eps 1e-08, weight decay 0.1": those that the algorithm has.
-std::string optimizer_setting(const config::RunConfig& config);
+// "optimizer: adamw (betas 0.9 and 0.999, eps 1e-08, weight decay 0.1) with avx2 kernels on 4
+// threads": what the algorithm has of these.
+std::string optimizer_line(const config::RunConfig& config, const optim::Optimizer& optimizer,
+                           const optim::Pool& pool);
 optim::Hyper optimizer_hyper(const config::RunConfig& config);
 int optimizer_threads(const config::RunConfig& config);
 // fp16. from: where a run goes on.
 optim::LossScaler make_loss_scaler(const config::RunConfig& config,
                                    const std::optional<optim::LossScaleState>& from);
-// Without clipping an early update is dropped only by a gradient that is not finite.
-step::Speculate speculate(const config::RunConfig& config);
 std::vector<plan::StateLayout> state_layouts(const optim::Format& format);
 // Groups 0 (decay) and 1 (norms and biases), and which elements of each piece belong to which.
 std::vector<optim::Group> decay_groups(const config::RunConfig& config);

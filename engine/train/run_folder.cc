@@ -98,8 +98,10 @@ void RunFolder::drop_run(const config::RunConfig& config) const {
 }
 
 void RunFolder::drop_summary() const {
-  std::error_code absent;
-  if (fs::remove(summary(), absent)) observe::sync_folder(path_);
+  std::error_code error;
+  if (fs::remove(summary(), error)) observe::sync_folder(path_);
+  if (error)
+    throw Error(ErrorKind::kFailed, str("can't remove ", summary(), ": ", error.message()));
 }
 
 void RunFolder::write_config(const config::RunConfig& config) const {

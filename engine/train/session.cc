@@ -61,4 +61,24 @@ void Session::load(const model::WeightSource& weights) {
   }
 }
 
+namespace {
+// Without clipping an early update is dropped only by a gradient that is not finite.
+step::Speculate speculate(const config::RunConfig& config) {
+  if (config.step.speculate == config::Speculate::kNever) return step::Speculate::kNever;
+  const bool always =
+      config.gradient_clipping <= 0 || config.step.speculate == config::Speculate::kAlways;
+  return always ? step::Speculate::kAlways : step::Speculate::kRarely;
+}
+}  // namespace
+
+step::Trainer::Options trainer_options(const config::RunConfig& config, const plan::Plan& plan) {
+  step::Trainer::Options options;
+  options.max_norm = config.gradient_clipping;
+  options.seed = static_cast<std::uint64_t>(config.train.seed);
+  options.slots = plan.input.settings.slots;
+  options.commits_in_program = plan.input.settings.commit_each_step;
+  options.speculate = speculate(config);
+  return options;
+}
+
 }  // namespace zinf::train

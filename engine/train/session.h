@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/config/run_config.h"
 #include "engine/model/weight_source.h"
 #include "engine/plan/planner.h"
 #include "engine/step/state_access.h"
@@ -28,6 +29,9 @@ struct SessionParts {
   step::ExecutorOptions executor;
   step::Trainer::Options trainer;
 };
+
+// A new run's.
+step::Trainer::Options trainer_options(const config::RunConfig& config, const plan::Plan& plan);
 
 // Owns tiers, executor and trainer; what SessionParts points to outlives it. Not thread-safe.
 class Session {

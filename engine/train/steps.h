@@ -33,18 +33,18 @@ struct LoopParts {
   std::int64_t steps = 0;       // of the whole run
   std::string unit = "tok";
   bool trace = false;  // every op of every step into trace.json
-  std::function<std::optional<std::int64_t>()> last_commit;  // for status.json
+  std::function<std::optional<std::int64_t>()> last_commit = {};  // for status.json
   // fp16: the scale of the steps to come; null else.
   optim::LossScaler* loss_scaler = nullptr;
   // Called drained, after each evaluation and at the end: sampling, for people. May be empty.
-  std::function<void(std::int64_t step)> sample;
+  std::function<void(std::int64_t step)> sample = {};
   // Called drained after the given step when a commit is due; makes the state durable.
-  std::function<void(std::int64_t step)> commit;
+  std::function<void(std::int64_t step)> commit = {};
   // Once a step is decided, before its update is queued: its loss, if it is applied.
-  std::function<void(std::int64_t step, std::optional<double> loss)> note_step;
+  std::function<void(std::int64_t step, std::optional<double> loss)> note_step = {};
   Keeper* keeper = nullptr;           // null: no older commits are kept
   ReadHoldServer* readers = nullptr;  // null: no command can read while the run trains
-  config::Cadence keep_every;
+  config::Cadence keep_every = {};
 };
 
 struct LoopResult {

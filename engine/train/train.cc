@@ -42,8 +42,9 @@ namespace {
 // One run, from its config to what it leaves behind. The methods are called in this order.
 class TrainingRun {
  public:
-  // needs_commit: where the folder holds commits, one of them is to read whole.
-  TrainingRun(const config::LoadResult& loaded, const TrainOptions& options, bool needs_commit)
+  // of: the commit that is looked at, in a dry run; none: the newest that there is.
+  TrainingRun(const config::LoadResult& loaded, const TrainOptions& options,
+              const std::optional<checkpoint::Manifest>& of = std::nullopt)
       : config_(loaded.config),
         options_(options),
         steps_(loaded.config.train.steps),
@@ -51,7 +52,8 @@ class TrainingRun {
                                : options.fresh ? FolderUse::kFresh
                                                : FolderUse::kGoOn) {
     if (!options.dry_run) log::attach_file(folder_.log());
-    if (!options.fresh) find_commit(needs_commit && !options.resume_from);
+    found_.newest = of;
+    if (!options.fresh && !of) find_commit();
     if (options.resume_from) go_back(*options.resume_from);
     log::info(machine_line());
     say_notes(loaded);
@@ -72,17 +74,18 @@ class TrainingRun {
     file_watch_.emplace(config_.train.stall_timeout, longest_call,
                         [this](const std::string& what) { end_hung(what); });
     model_ = open_model(config_, true);
-    const std::optional<checkpoint::Manifest>& run = resume_ ? resume_ : found_.newest;
+    const checkpoint::Manifest* before = going_on();
     batch_ = batch_shape(config_, model_, row_length(config_, model_),
-                         run ? BatchShape{run->micro_batch, run->accumulation} : BatchShape{0, 0});
+                         before != nullptr ? BatchShape{before->micro_batch, before->accumulation}
+                                           : BatchShape{0, 0});
     log::info(str(model_.model.spec.family, ", ", model_.model.spec.parameters(),
                   " parameters, weights in ",
                   name(optimizer_format(config_, model_.compute_type()).weight)));
     data_ = open_run_data(config_, model_, batch_, folder_.cache());
-    data_start_ = data_start(resume_ ? &*resume_ : nullptr, data_, config_);
+    data_start_ = data_start(before, data_, config_);
     if (!steps_)
       steps_ = data_start_ + data_.train->total_steps(config_.train.epochs.value_or(1.0));
-    if (resume_) check_length(*resume_, *steps_);
+    if (before != nullptr) check_length(*before, *steps_);
     schedule_ = lr_schedule(config_, *steps_);
   }
 
@@ -90,10 +93,7 @@ class TrainingRun {
     model::set_compute_threads(usable_physical_cores());
     compute_ = make_torch_compute(model_.model);
     optimizer_.emplace(optimizer_format(config_, model_.compute_type()), optimizer_hyper(config_));
-    log::info(str("optimizer: ", name(optimizer_->format().algorithm), " (",
-                  optimizer_setting(config_), ") with ", name(optimizer_->isa()), " kernels on ",
-                  pool_.threads(), " threads",
-                  pool_.nodes() > 1 ? str(" of ", pool_.nodes(), " NUMA nodes") : std::string()));
+    log::info(optimizer_line(config_, *optimizer_, pool_));
     const data::ShapeClass largest = data_.train->shape_classes().front();
     shape_ = {largest.rows, largest.length};
     const plan::Budgets budget = budgets_now(config_, model_.compute_type());
@@ -102,8 +102,7 @@ class TrainingRun {
     if (model_.compute_type() == model::DType::kFloat16)
       loss_scaler_ = make_loss_scaler(config_, resume_ ? resume_->loss_scale : std::nullopt);
     hardware_ = measure_hardware(config_, *optimizer_, pool_);
-    const auto store = state_store(config_, folder_.path(), folder_.area().name, hardware_);
-    plan_ = plan_with_room(store, options_.fresh, hardware_, [&] {
+    plan_ = plan_with_room(store_now(), options_.fresh, hardware_, [&] {
       return make_plan(plan_request(config_, model_, batch_, shape_, probe, hardware_,
                                     budgets_now(config_, model_.compute_type())));
     });
@@ -126,14 +125,14 @@ class TrainingRun {
 
   // Of a dry run: whether the run that is there could go on so.
   void check_going_on() const {
-    if (!found_.newest) return;
-    const auto store = state_store(config_, folder_.path(), folder_.area().name, hardware_);
-    check_resume(*found_.newest, base_of(store), config_, options_.allow);
+    const checkpoint::Manifest* before = going_on();
+    if (before == nullptr || (before->finished && before->step == *steps_)) return;
+    check_resume(*before, base_of(store_now()), config_, options_.allow);
   }
 
   // Everything is allocated here.
   void open_tiers() {
-    nvme::StoreOptions store = state_store(config_, folder_.path(), folder_.area().name, hardware_);
+    nvme::StoreOptions store = store_now();
     store.wrap_engine = options_.wrap_io;
     committer_.emplace(base_of(store), folder_,
                        [this](const checkpoint::Manifest& manifest, const std::string& pages) {
@@ -178,15 +177,8 @@ class TrainingRun {
     const Sampler sampler(config_, model_, shape_);
     if (!resume_) sampler.print(session_->trainer(), "before");
     if (stop_requested() != 0) return;
-    LoopParts loop;
-    loop.config = &config_;
-    loop.plan = &plan_;
-    loop.session = &*session_;
-    loop.loader = data_.train.get();
-    loop.eval_loader = data_.eval.get();
-    loop.folder = &folder_;
-    loop.schedule = schedule_;
-    loop.hardware = hardware_;
+    LoopParts loop{&config_,         &plan_,   &*session_, data_.train.get(),
+                   data_.eval.get(), &folder_, schedule_,  hardware_};
     loop.trace = options_.trace;
     if (loss_scaler_) loop.loss_scaler = &*loss_scaler_;
     loop.last_commit = [this] { return committer_->last_step(); };
@@ -198,12 +190,9 @@ class TrainingRun {
       sampler.print(session_->trainer(), str("after step ", step));
     };
     loop.commit = [this](std::int64_t step) {
-      const bool ends_now =
-          step == *steps_ && resume_ && resume_->step == step && !resume_->finished;
-      if (committer_->last_step() == step && !ends_now) return;  // its program has committed it
-      if (two_slots() || step == *steps_ || stop_requested() != 0) {
+      if (committer_->last_step() == step) return;  // its program has committed it
+      if (two_slots() || step == *steps_ || stop_requested() != 0)
         committer_->commit(*session_, step, step == *steps_);
-      }
     };
     loop.note_step = [this](std::int64_t step, std::optional<double> loss) {
       StepNote note{loss, {}};
@@ -218,15 +207,19 @@ class TrainingRun {
         [this] { return step::longest_activity(session_->executor(), model_.model.spec); },
         [this](const std::string& what) { end_hung(what); });
     result_ = run_steps(loop);
-    if (resume_ && result_.steps == resume_->step) result_.final_loss = resume_->loss;
+    if (!resume_ || result_.steps != resume_->step) return;
+    // No step was left to make.
+    result_.final_loss = resume_->loss;
+    if (result_.steps == *steps_ && (!resume_->finished || !two_slots()))
+      committer_->commit(*session_, *steps_, true);
   }
 
   // Of the batch that follows the given commit, by its weights. Nothing is written.
   double loss_after(const checkpoint::Manifest& manifest, const std::string& pages) {
     require_data(manifest, data_files(data_));
-    const nvme::StoreOptions store = state_store(config_, folder_.path(), manifest.area, hardware_);
     resume_ = manifest;
-    SessionParts parts = session_parts(store);
+    SessionParts parts =
+        session_parts(state_store(config_, folder_.path(), manifest.area, hardware_));
     parts.open_mode = nvme::OpenMode::kRead;
     parts.scratch_ending = str("-scratch-", ::getpid());  // the run may be training, with its own
     session_.emplace(parts);
@@ -265,7 +258,8 @@ class TrainingRun {
     const observe::Summary summary = make_summary(config_, plan_, *session_, result_);
     const bool exports = result_.stopped_by == 0 && config_.export_.at_end && model_.folder;
     // Of the same run with fewer steps. With this summary it would count as the run's.
-    if (exports) std::filesystem::remove_all(folder_.model());
+    if (exports || (result_.stopped_by == 0 && result_.made > 0))
+      std::filesystem::remove_all(folder_.model());
     write_summary(summary, folder_.summary());
     observe::write_report(folder_.path());
     if (result_.stopped_by != 0) return 128 + result_.stopped_by;
@@ -292,16 +286,24 @@ class TrainingRun {
   }
 
  private:
+  nvme::StoreOptions store_now() const {
+    return state_store(config_, folder_.path(), folder_.area().name, hardware_);
+  }
   checkpoint::Manifest base_of(const nvme::StoreOptions& store) const {
     return manifest_base(config_, model_, plan_, *optimizer_, data_, batch_, data_start_, store,
                          *steps_);
   }
 
-  void find_commit(bool needed) {
-    found_ = newest_commit(manifests(), config_.io.verify ? folder_.area().name : "", needed);
+  void find_commit() {
+    found_ = newest_commit(manifests(), config_.io.verify ? folder_.area().name : "",
+                           !options_.resume_from);
     if (!options_.dry_run) resume_ = found_.newest;
   }
 
+  // The commit that the run goes on from, or would if this were no dry run.
+  const checkpoint::Manifest* going_on() const {
+    return resume_ ? &*resume_ : found_.newest ? &*found_.newest : nullptr;
+  }
   checkpoint::ManifestFolder manifests() const {
     return checkpoint::ManifestFolder(folder_.path());
   }
@@ -321,11 +323,7 @@ class TrainingRun {
     parts.open_mode =
         resume_ && (there || !kept_) ? nvme::OpenMode::kReopen : nvme::OpenMode::kReplace;
     parts.verify = config_.io.verify;
-    parts.trainer.max_norm = config_.gradient_clipping;
-    parts.trainer.seed = static_cast<std::uint64_t>(config_.train.seed);
-    parts.trainer.slots = plan_.input.settings.slots;
-    parts.trainer.commits_in_program = plan_.input.settings.commit_each_step;
-    parts.trainer.speculate = speculate(config_);
+    parts.trainer = trainer_options(config_, plan_);
     parts.executor.keep_timings = options_.trace;
     parts.executor.commit = [this](std::int64_t step, std::int64_t version, int slot) {
       committer_->publish(session_->tiers(), step, version, slot, false, step == *steps_);
@@ -343,18 +341,20 @@ class TrainingRun {
     if (resume_ && resume_->step == step) return;
     const int free_slot = resume_ ? 1 - resume_->slot : 0;
     kept_ = checkpoint::KeptCheckpoints(folder_.path()).manifest(step);
+    if (resume_ && step > resume_->step)
+      log::warning(str("step ", step, " is later than the newest commit, step ", resume_->step));
     resume_ = kept_;
     resume_->area = folder_.area().name;
     resume_->slot = free_slot;
   }
 
-  // Until the manifest is published a kill leaves the run as it was.
+  // Until the later commits are removed a kill leaves the run as it was.
   void take_kept(const nvme::StoreOptions& store) {
     const checkpoint::KeptCheckpoints kept(folder_.path());
     const std::string pages = kept.manifests().pages(*kept_);
     restore_kept(*kept_, pages, plan_, store, session_->tiers(), resume_->slot);
-    folder_.drop_summary();  // of the future that is given up
     manifests().publish(*resume_, pages);
+    folder_.drop_summary();  // of the future that is given up
     manifests().remove_after(resume_->step);
   }
 
@@ -380,6 +380,11 @@ class TrainingRun {
     log::info(str("resumed after step ", resume_->step, " of ", *steps_));
   }
 
+  std::optional<std::int64_t> last_commit() const {
+    const auto committed = committer_ ? committer_->last_step() : std::nullopt;
+    return committed || !resume_ ? committed : std::optional(resume_->step);
+  }
+
   void write_end_status() const {
     const int signal = result_.stopped_by;
     write_state(signal != 0 ? observe::RunState::kInterrupted : observe::RunState::kFinished,
@@ -392,12 +397,10 @@ class TrainingRun {
     observe::Status status;
     status.pid = static_cast<int>(::getpid());
     status.state = state;
-    const auto committed = committer_ ? committer_->last_step() : std::nullopt;
-    const std::int64_t before = resume_ ? resume_->step : 0;
-    status.step = static_cast<std::uint64_t>(std::max(result_.steps, committed.value_or(before)));
+    const std::optional<std::int64_t> committed = last_commit();
+    status.step = static_cast<std::uint64_t>(std::max(result_.steps, committed.value_or(0)));
     status.steps = static_cast<std::uint64_t>(steps_.value_or(0));
-    if (committed || resume_)
-      status.last_commit = static_cast<std::uint64_t>(committed.value_or(before));
+    if (committed) status.last_commit = static_cast<std::uint64_t>(*committed);
     status.message = message;
     status.exit_code = exit_code;
     write_status(status, folder_.status());
@@ -405,8 +408,7 @@ class TrainingRun {
 
   // In a watch's thread; the hung one can't be unwound.
   [[noreturn]] void end_hung(const std::string& what) const {
-    auto committed = committer_ ? committer_->last_step() : std::nullopt;
-    if (!committed && resume_) committed = resume_->step;
+    const std::optional<std::int64_t> committed = last_commit();
     const std::string text =
         str(what, ", longer than train.stall_timeout (", config_.train.stall_timeout, " s)");
     done_within(2, [&] {  // log and status may lie where it hangs
@@ -455,23 +457,21 @@ StoredLoss stored_loss(const std::string& run_folder, std::optional<std::int64_t
   loaded.config.output_dir = run_folder;
   TrainOptions options;
   options.dry_run = true;
-  TrainingRun run(loaded, options, false);  // `stored` has the commit
+  TrainingRun run(loaded, options, manifest);
   run.open_model_and_data();
   run.make_the_plan();
   StoredLoss result;
   result.step = manifest.step;
   result.trained = manifest.loss;
   result.next = run.loss_after(manifest, stored.pages());
-  checkpoint::Manifest now;
-  note_machine(now);
-  result.same_machine = machine_changes(manifest, now).empty();
+  result.same_machine = of_this_machine(manifest);
   result.logged = logged_loss(run_folder, manifest.step + 1);
   return result;
 }
 
 int train(const config::LoadResult& loaded, const TrainOptions& options) {
   refuse_unsupported(loaded.config);
-  TrainingRun run(loaded, options, true);
+  TrainingRun run(loaded, options);
   if (run.finished_before()) return run.say_finished();
   try {
     run.open_model_and_data();

@@ -63,6 +63,43 @@ class Back(GoingOn):
         self.assertEqual(found["state_hash"], after)
 
 
+class Ends(GoingOn):
+    def test_no_step_is_left(self):
+        """A stopped run that is given the steps it has made is finished with them, and says so the next time."""
+        sections = z.mlp_sections(self.workspace, steps=ENDLESS)
+        settings = sets(ON_HOST, "checkpoint.every=100000")
+        config, process = self.started(sections, *settings)
+        code, err = z.stop(process)
+        self.assertEqual(code, 143, err)
+        step = self.live(self.folder)[-1]
+        self.assertNotIn("this run is finished", self.goes_on(config, self.folder, "--steps", str(step), *settings))
+        self.assertIn(f"this run is finished (step {step})", self.goes_on(config, self.folder, "--steps", str(step), *settings))
+        self.assertTrue(self.verified(self.folder)["compared_with_summary"])
+
+    def test_killed_between_its_end_and_its_summary(self):
+        """With one slot too, where the manifest goes while the run trains: the end is committed again."""
+        sections = z.mlp_sections(self.workspace, steps=6)
+        self.trained(sections)
+        whole = self.figures(self.folder)
+        for slots in (1, 2):
+            config, folder = self.begun(f"end{slots}", sections)
+            settings = sets(f"checkpoint.slots={slots}")
+            self.killed(config, folder, *settings, ZINF_DIE_AFTER="manifest-6.json")
+            self.goes_on(config, folder, *settings)
+            self.assertEqual(self.figures(folder), whole)
+            self.assertEqual(self.live(folder)[-1:], [6])
+            self.verified(folder)
+
+    def test_a_model_of_fewer_steps_is_not_the_runs(self):
+        config, folder = self.begun("model", z.llama_sections(self.workspace, steps=4))
+        self.goes_on(config, folder)
+        self.assertTrue((folder / "model").exists())
+        self.goes_on(config, folder, "--steps", "6", *sets("export.at_end=false"))
+        self.assertFalse((folder / "model").exists())
+        self.assertNotIn("this run is finished", self.goes_on(config, folder, "--steps", "6"))
+        self.assertTrue((folder / "model").exists())
+
+
 class Older(GoingOn):
     def test_commits_that_were_skipped_are_gone(self):
         """Their slots are written again: nobody may take them up later, verified or not."""
@@ -88,17 +125,18 @@ class Known(GoingOn):
         config, process = self.started(sections, *settings)
         code, err = z.stop(process)
         self.assertEqual(code, 143, err)
-        (step,) = self.live(self.folder)[-1:]
+        step = self.live(self.folder)[-1]
         self.assertGreater(step, 0)
         process = z.start(config, self.folder, *settings)
         self.assertTrue(z.wait_for_step(self.folder, step + 3, process))
         self.assertEqual(json.loads((self.folder / "status.json").read_text())["last_commit"], step)
         self.assertEqual(self.verified(self.folder)["step"], step)
-        process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGINT)
-        code, err = z.stop(process, signal.SIGINT)
-        self.assertIn(code, (130, 143), err)
-        self.assertRegex(err, rf"the last commit is step {step}|the state is committed")
+        # Both at once, so that no step ends between them.
+        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+            process.send_signal(number)
+        _, err = process.communicate(timeout=120)
+        self.assertIn(process.returncode, (130, 143), err)
+        self.assertIn(f"the last commit is step {step}", err)
 
     def test_the_loss_of_a_run_that_trains(self):
         """With gradients and activations on the drive: the reader has a scratch area of its own."""
@@ -165,14 +203,16 @@ class Changes(GoingOn):
         self.assertEqual(rows[1], rows[2])
 
     def test_a_dry_run_tells_whether_it_could_go_on(self):
-        config, folder = self.begun("dry", z.mlp_sections(self.workspace, steps=4))
-        self.goes_on(config, folder)
-        code, _, err = z.train(config, folder, "--dry-run")
-        self.assertEqual(code, 0, err)
-        for arguments in (sets("model.width=32"), sets("optimizer.params.lr=0.5")):
+        """As train itself says it: what may change, what may not, what is done already, how short it may be."""
+        config, folder = self.begun("dry", z.mlp_sections(self.workspace, steps=6))
+        self.goes_on(config, folder, "--steps", "4")
+        for expected, arguments in ((0, ()), (0, sets("io.depth=4")), (2, sets("model.width=32")), (2, sets("optimizer.params.lr=0.5")),
+                                    (0, ("--allow", *sets("optimizer.params.lr=0.5"))), (2, ("--steps", "3")), (0, ("--steps", "4"))):
             code, _, err = z.train(config, folder, "--dry-run", *arguments)
-            self.assertEqual(code, 2, err)
-            self.assertIn("resume: ", err)
+            self.assertEqual(code, expected, err)
+        self.goes_on(config, folder)
+        code, _, err = z.train(config, folder, "--dry-run", *sets("optimizer.params.lr=0.5"))
+        self.assertEqual(code, 0, err)
 
 
 class Fresh(GoingOn):

@@ -109,11 +109,13 @@ TEST(Model, RopeScalingIsNeverIgnored) {
       llama_text(
           R"(, "rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": 8})"),
       {"yarn", "rope_theta above 1"});
-  for (const char* same :
-       {R"(, "rope_scaling": null)", R"(, "rope_scaling": {"type": "default"})",
-        R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 10000})",
-        R"(, "rope_theta": 10000.0, "partial_rotary_factor": 1.0)",
-        R"(, "rope_parameters": {"type": "default"}, "rope_scaling": {"type": "default"})"}) {
+  for (
+      const char* same :
+      {R"(, "rope_scaling": null)", R"(, "rope_scaling": {"type": "default"})",
+       R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 10000})",
+       R"(, "rope_theta": 10000.0, "partial_rotary_factor": 1.0)",
+       R"(, "rope_scaling": {"rope_type": "default", "factor": 1.0})",
+       R"(, "rope_parameters": {"type": "default", "rope_theta": 10000}, "rope_scaling": {"rope_type": "default"})"}) {
     const auto source = random_weights(1);
     InMemoryModel twin(load_model(config_of(llama_text(same))), *source);
     InMemoryModel plain(load_model(config_of(llama_text())), *source);
