@@ -86,7 +86,7 @@ def gpt2_folder(workspace, **changes):
 class Peaks(field_case.RunCase):
     def sections(self, width, layers):
         sections = z.mlp_sections(self.workspace, width=width, layers=layers, steps=4, gradient_accumulation_steps=1)
-        sections["memory"].update(device="256MiB", host="8GiB",
+        sections["memory"].update(device="1GiB" if LONG else "256MiB", host="8GiB",
                                   nvme=[{"path": str(self.workspace.path / "swap"), "capacity": "8GiB"}])
         return sections
 
@@ -243,7 +243,9 @@ class Exports(field_case.RunCase):
         for layers in (1, 24 if LONG else 8):
             folder = z.llama_folder(self.workspace, name=f"llama{layers}", hidden_size=512, intermediate_size=2048,
                                     num_hidden_layers=layers, num_attention_heads=8, num_key_value_heads=8)
-            self.trained(z.llama_sections(self.workspace, steps=1, folder=folder), *sets(ON_NVME, "export.at_end=false"))
+            sections = z.llama_sections(self.workspace, steps=1, folder=folder)
+            sections["memory"]["nvme"][0]["capacity"] = "4GiB"
+            self.trained(sections, *sets(ON_NVME, "export.at_end=false"))
             to = self.workspace.path / f"exported{layers}"
             peaks[layers] = peak("export", self.folder, to, "--dtype", "fp32")
             weights[layers] = sum(file.stat().st_size for file in to.glob("*.safetensors"))
