@@ -130,6 +130,8 @@ class RealModel(field_case.RunCase):
                 hashes[name] = self.trained(sections, *sets(place, *settings, "export.at_end=false"), timeout=1800)["state_hash"]
                 factors = [line["clip_factor"] for line in z.metrics(self.folder)]
                 self.assertEqual(min(factors) < 1, active, f"{name}: {factors}")
+                for file in (self.workspace.path / "swap").iterdir():  # 3 GB each
+                    file.unlink()
             self.one_hash(hashes, f"clipping {clip}")
 
 
