@@ -73,6 +73,28 @@ TEST(Load, AutoIsAcceptedEverywhere) {
   EXPECT_EQ(load_of("train: {dropout: config}\n").config.train.dropout, std::nullopt);
 }
 
+// What a table model, or made-up data, does not look at is said, each key once; the defaults that a
+// resolved config states are not.
+TEST(Load, DataKeysWithoutEffectAreNamed) {
+  const LoadResult result = load_of(
+      "model: {type: mlp, width: 8, layers: 1}\n"
+      "data: {format: random, train: x.csv, eval: y.csv, target: foo, token_width: 16, seq_len: "
+      "99}\n"
+      "eval: {sample: hello}\n");
+  std::string notes;
+  for (const Note& note : result.notes) notes += note.text + "\n";
+  for (const char* key : {"data.train", "data.eval", "data.target", "data.token_width",
+                          "data.seq_len", "eval.sample"}) {
+    const std::size_t at = notes.find(key);
+    ASSERT_NE(at, std::string::npos) << key << " in " << notes;
+    EXPECT_EQ(notes.find(key, at + 1), std::string::npos) << key << " in " << notes;
+  }
+  const LoadResult plain = load_of(
+      "model: {type: mlp, width: 8, layers: 1}\n"
+      "data: {format: csv, train: x.csv, target: foo}\n");
+  for (const Note& note : plain.notes) EXPECT_NE(note.kind, Note::Kind::kNoEffect) << note.text;
+}
+
 TEST(Load, UnknownKeysNameLineValueAndNearestKey) {
   EXPECT_EQ(
       failure("train: {steps: 1}\ngradient_cliping: 1\n"),
