@@ -29,13 +29,16 @@ double read_yarn_attention(const JsonConfig& json, double factor) {
   return yarn_scale(factor, 1);
 }
 
+void refuse_partial_rotation(const JsonConfig& json) {
+  if (json.number_or("partial_rotary_factor", 0, 1, 1) == 1) return;
+  throw Error(ErrorKind::kUsage,
+              str(json.where("partial_rotary_factor"), " is ", json.shown("partial_rotary_factor"),
+                  "; this family rotates whole heads (1)"));
+}
+
 void read_scaling(const JsonConfig& json, std::int64_t max_length, RopeSettings& rope) {
   rope.kind = json.has("rope_type") ? json.text("rope_type") : json.text_or("type", "default");
-  if (json.number_or("partial_rotary_factor", 0, 1, 1) != 1) {
-    throw Error(ErrorKind::kUsage,
-                str(json.where("partial_rotary_factor"), " is ",
-                    json.shown("partial_rotary_factor"), "; this family rotates whole heads (1)"));
-  }
+  refuse_partial_rotation(json);
   if (rope.kind == "default") {
     // What is meant for another kind, or for layers of several, would be left out in silence.
     for (const std::string& key : json.keys()) {
@@ -143,11 +146,7 @@ at::Tensor yarn_frequencies(const RopeSettings& rope, std::int64_t width) {
 RopeSettings read_rope(const JsonConfig& config, std::int64_t max_length, double default_theta) {
   RopeSettings rope;
   rope.theta = config.number_or("rope_theta", 1, kLargest, default_theta);
-  if (config.number_or("partial_rotary_factor", 0, 1, 1) != 1) {
-    throw Error(ErrorKind::kUsage, str(config.where("partial_rotary_factor"), " is ",
-                                       config.shown("partial_rotary_factor"),
-                                       "; this family rotates whole heads (1)"));
-  }
+  refuse_partial_rotation(config);
   const auto read = [&](const char* key) {
     const JsonConfig json = config.object(key);
     RopeSettings settings = rope;

@@ -33,13 +33,6 @@ void note_machine(checkpoint::Manifest& manifest) {
   manifest.compute_threads = model::compute_threads();
 }
 
-bool of_this_machine(const checkpoint::Manifest& manifest) {
-  checkpoint::Manifest now;
-  note_machine(now);
-  return manifest.library == now.library && manifest.instruction_set == now.instruction_set &&
-         manifest.compute_threads == now.compute_threads;
-}
-
 checkpoint::Manifest manifest_base(const config::RunConfig& config, const ModelInput& model,
                                    const plan::Plan& plan, const optim::Optimizer& optimizer,
                                    const data::DataSet& data, const BatchShape& batch,
@@ -95,11 +88,11 @@ void Committer::publish(swap::Tiers& tiers, std::int64_t step, std::int64_t vers
   const std::string pages = tiers.save_pages(slot, extents);
   observe::sync_metrics(metrics_);
   manifests_.publish(manifest, pages);
-  resumed(step);
+  last_step_is(step);
   if (on_publish_) on_publish_(manifest, pages);
 }
 
-void Committer::resumed(std::int64_t step) {
+void Committer::last_step_is(std::int64_t step) {
   last_step_ = step;
   set_last_words(str("the last commit is step ", step));
 }

@@ -27,7 +27,6 @@ checkpoint::Manifest manifest_base(const config::RunConfig& config, const ModelI
 
 // Of it the machine and its libraries, as they are now: see machine_changes().
 void note_machine(checkpoint::Manifest& manifest);
-bool of_this_machine(const checkpoint::Manifest& manifest);
 
 // A hash over everything that decides the layout of the state area and the meaning of its bytes.
 std::string model_signature(const model::ModelSpec& model);
@@ -59,8 +58,8 @@ class Committer {
   // In state A: writes memory-resident states through, syncs, publishes.
   void commit(Session& session, std::int64_t step, bool finished);
 
-  // The run goes on from this step's commit, which another process made.
-  void resumed(std::int64_t step);
+  // This step's commit is the newest: also one that another process made, when the run goes on.
+  void last_step_is(std::int64_t step);
 
   const checkpoint::Manifest& base() const { return base_; }
   // Empty before the first commit of a new run, and without a second slot.

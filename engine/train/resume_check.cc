@@ -10,6 +10,7 @@
 #include "engine/base/str.h"
 #include "engine/config/load.h"
 #include "engine/config/reference.h"
+#include "engine/train/commit.h"
 #include "engine/train/read_slot.h"
 #include "engine/train/run_area.h"
 #include "nvme/areas.h"
@@ -223,6 +224,12 @@ std::vector<std::string> machine_changes(const checkpoint::Manifest& manifest,
   compared("compute threads", manifest.compute_threads, now.compute_threads);
   compared("ranks", manifest.world, now.world);
   return lines;
+}
+
+bool of_this_machine(const checkpoint::Manifest& manifest) {
+  checkpoint::Manifest now;
+  note_machine(now);
+  return machine_changes(manifest, now).empty();
 }
 
 void check_length(const checkpoint::Manifest& manifest, std::int64_t steps) {

@@ -34,6 +34,8 @@ ResumeChanges compare(const checkpoint::Manifest& manifest, const checkpoint::Ma
 // Of them what lies in the machine and its libraries: where there is none, the bits are the same.
 std::vector<std::string> machine_changes(const checkpoint::Manifest& manifest,
                                          const checkpoint::Manifest& now);
+// Whether there is none, of this process.
+bool of_this_machine(const checkpoint::Manifest& manifest);
 
 // Error(kUsage): a run does not become shorter than it is.
 void check_length(const checkpoint::Manifest& manifest, std::int64_t steps);

@@ -348,14 +348,12 @@ class TrainingRun {
     resume_->slot = free_slot;
   }
 
-  // Until the later commits are removed a kill leaves the run as it was.
+  // Until go_on() removes the later commits a kill leaves the run as it was.
   void take_kept(const nvme::StoreOptions& store) {
     const checkpoint::KeptCheckpoints kept(folder_.path());
     const std::string pages = kept.manifests().pages(*kept_);
     restore_kept(*kept_, pages, plan_, store, session_->tiers(), resume_->slot);
     manifests().publish(*resume_, pages);
-    folder_.drop_summary();  // of the future that is given up
-    manifests().remove_after(resume_->step);
   }
 
   // pages: the commit's page table; empty: it has none, or nothing is verified.
@@ -373,10 +371,11 @@ class TrainingRun {
       log::warning("resume: the commit has no checksums; frozen weights never get any");
     if (!kept_) check_older_commit(found_, session_->tiers(), pages, config_.io.verify);
     take_state(pages);
-    if (resume_->step < *steps_) folder_.drop_summary();  // of the run when it was shorter
-    // Those that were skipped: their slot is written next.
+    // Of the run when it was shorter, or of a future that is given up.
+    if (kept_ || resume_->step < *steps_) folder_.drop_summary();
+    // Those that were skipped or given up: their slots are written next.
     manifests().remove_after(resume_->step);
-    if (two_slots()) committer_->resumed(resume_->step);
+    if (two_slots()) committer_->last_step_is(resume_->step);
     log::info(str("resumed after step ", resume_->step, " of ", *steps_));
   }
 

@@ -1,7 +1,5 @@
 """Going on where something went wrong on the way: kills between the steps of going back, older commits, ends that move."""
 import json
-import os
-import pathlib
 import signal
 import unittest
 
@@ -10,15 +8,19 @@ import zinf_runner as z
 from field_case import ENDLESS, ON_HOST, ON_NVME, sets
 from resume_test import ResumeCase
 
-DIE_AT = pathlib.Path(z.ZINF).resolve().parent / "tests" / "cli" / "libdie_at.so"
 KEEP = ("checkpoint.keep=3", "checkpoint.keep_every=5")
 UNVERIFIED = ("io.verify=false",)
 
 
 class GoingOn(ResumeCase):
-    def killed(self, config, folder, *arguments, **when):
-        code, _, err = z.train(config, folder, *arguments, env={**os.environ, "LD_PRELOAD": str(DIE_AT), **when})
-        self.assertEqual(code, -signal.SIGKILL, err)
+    def stopped(self, sections, *settings):
+        """A config, and the step that its run in self.folder was stopped at."""
+        config, process = self.started(sections, *settings)
+        code, err = z.stop(process)
+        self.assertEqual(code, 143, err)
+        step = self.live(self.folder)[-1]
+        self.assertGreater(step, 0)
+        return config, step
 
     def verified(self, folder, *arguments):
         code, out, err = z.run("verify", folder, "--json", *arguments)
@@ -68,10 +70,7 @@ class Ends(GoingOn):
         """A stopped run that is given the steps it has made is finished with them, and says so the next time."""
         sections = z.mlp_sections(self.workspace, steps=ENDLESS)
         settings = sets(ON_HOST, "checkpoint.every=100000")
-        config, process = self.started(sections, *settings)
-        code, err = z.stop(process)
-        self.assertEqual(code, 143, err)
-        step = self.live(self.folder)[-1]
+        config, step = self.stopped(sections, *settings)
         self.assertNotIn("this run is finished", self.goes_on(config, self.folder, "--steps", str(step), *settings))
         self.assertIn(f"this run is finished (step {step})", self.goes_on(config, self.folder, "--steps", str(step), *settings))
         self.assertTrue(self.verified(self.folder)["compared_with_summary"])
@@ -122,11 +121,7 @@ class Known(GoingOn):
         """By status.json, by those who read the run, by the last words: though no commit follows for long."""
         sections = z.llama_sections(self.workspace, steps=ENDLESS)
         settings = sets(ON_HOST, "checkpoint.every=100000")
-        config, process = self.started(sections, *settings)
-        code, err = z.stop(process)
-        self.assertEqual(code, 143, err)
-        step = self.live(self.folder)[-1]
-        self.assertGreater(step, 0)
+        config, step = self.stopped(sections, *settings)
         process = z.start(config, self.folder, *settings)
         self.assertTrue(z.wait_for_step(self.folder, step + 3, process))
         self.assertEqual(json.loads((self.folder / "status.json").read_text())["last_commit"], step)
@@ -222,11 +217,10 @@ class Fresh(GoingOn):
         config, folder = self.begun("fresh", sections)
         self.goes_on(config, folder, *sets(ON_NVME, *KEEP))
         before = sorted(file.name for file in folder.iterdir())
-        for arguments in (("checkpoint.keep=100000000", "checkpoint.keep_every=5"),):
-            code, _, err = z.train(config, folder, "--fresh", "--yes", *sets(ON_NVME, *arguments))
-            self.assertEqual(code, 3, err)
-            self.assertIn("not enough space", err)
-            self.assertNotIn("--fresh drops", err)
+        code, _, err = z.train(config, folder, "--fresh", "--yes", *sets(ON_NVME, "checkpoint.keep=100000000", "checkpoint.keep_every=5"))
+        self.assertEqual(code, 3, err)
+        self.assertIn("not enough space", err)
+        self.assertNotIn("--fresh drops", err)
         self.assertEqual(sorted(file.name for file in folder.iterdir()), before)
         self.assertTrue(self.verified(folder)["compared_with_summary"])
         for step in ("5", "10"):

@@ -12,6 +12,7 @@ import zinf_runner as z
 from field_case import ON_DEVICE, ON_HOST, ON_NVME, sets
 
 MIXED = "placement={weights: host, optimizer: nvme}"
+DIE_AT = pathlib.Path(z.ZINF).resolve().parent / "tests" / "cli" / "libdie_at.so"
 
 
 class ResumeCase(field_case.RunCase):
@@ -24,6 +25,11 @@ class ResumeCase(field_case.RunCase):
         code, _, err = z.train(config, folder, *arguments)
         self.assertEqual(code, 0, err)
         return err
+
+    def killed(self, config, folder, *arguments, **when):
+        """A run that dies at the moment that die_at.cc's variable names."""
+        code, _, err = z.train(config, folder, *arguments, env={**os.environ, "LD_PRELOAD": str(DIE_AT), **when})
+        self.assertEqual(code, -signal.SIGKILL, err)
 
     def figures(self, folder):
         """What a run leaves that a stop must not change."""
@@ -163,8 +169,6 @@ class Commits(ResumeCase):
 
 
 class Figures(ResumeCase):
-    DIE_AT = pathlib.Path(z.ZINF).resolve().parent / "tests" / "cli" / "libdie_at.so"
-
     def test_a_committed_step_has_its_line(self):
         """Killed right after a commit's manifest has its name: at a step beside the next forward, at one that drains for an
         evaluation, at the last one; with states on the drive and in memory."""
@@ -181,9 +185,7 @@ class Figures(ResumeCase):
             for step in (2, 3, 5):
                 with self.subTest(place=place, step=step):
                     config, folder = self.begun(f"killed{where}-{step}", sections)
-                    code, _, err = z.train(config, folder, *settings, env={
-                        **os.environ, "LD_PRELOAD": str(self.DIE_AT), "ZINF_DIE_AFTER": f"manifest-{step}.json"})
-                    self.assertEqual(code, -signal.SIGKILL, err)
+                    self.killed(config, folder, *settings, ZINF_DIE_AFTER=f"manifest-{step}.json")
                     self.assertTrue((folder / f"manifest-{step}.json").exists())
                     self.assertEqual([line["step"] for line in z.metrics(folder)][:step], list(range(1, step + 1)))
                     self.assertIn(f"resumed after step {step} of 5", self.goes_on(config, folder, *settings))
@@ -194,9 +196,7 @@ class Figures(ResumeCase):
     def test_a_run_is_finished_once_its_model_is_there(self):
         """Killed while it exports: status.json does not say finished, and the same command makes the model."""
         config, folder = self.begun("exporting", z.llama_sections(self.workspace, steps=3))
-        code, _, err = z.train(config, folder, *sets(ON_NVME), env={
-            **os.environ, "LD_PRELOAD": str(self.DIE_AT), "ZINF_DIE_AFTER": "model.safetensors"})
-        self.assertEqual(code, -signal.SIGKILL, err)
+        self.killed(config, folder, *sets(ON_NVME), ZINF_DIE_AFTER="model.safetensors")
         status = json.loads((folder / "status.json").read_text())
         self.assertEqual((status["state"], status["last_commit"], status["exit_code"]), ("saving", 3, None))
         self.assertFalse((folder / "model").exists())
