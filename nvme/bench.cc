@@ -13,10 +13,10 @@
 #include <thread>
 #include <utility>
 
+#include "engine/base/child_process.h"
 #include "engine/base/error.h"
 #include "nvme/huge_buffer.h"
 #include "nvme/io_lane.h"
-#include "nvme/run_program.h"
 #include "nvme/thread_engine.h"
 
 namespace zinf::nvme {
@@ -326,12 +326,13 @@ std::string fio_command(const DriveBench& bench, const BenchOptions& options) {
 FioResult run_fio(const DriveBench& bench, const BenchOptions& options) {
   std::vector<std::string> arguments = fio_arguments(bench, options, bench.open_path());
   arguments.push_back("--output-format=json");
-  const ProgramOutput output = run_program(arguments, {kFioHugePages});
-  if (!output.started) return {0, "fio is not installed"};
-  if (output.status != 0) return {0, fmt::format("fio ended with status {}", output.status)};
+  arguments.insert(arguments.begin(), {"/usr/bin/env", kFioHugePages});
+  const ChildResult result = run_child(arguments);
+  if (result.exit_code == 127) return {0, "fio is not installed"};  // says env
+  if (result.exit_code != 0) return {0, fmt::format("fio ended with status {}", result.exit_code)};
   // "read" and "write" each carry one bw_bytes; the first two of the output are those of our only
   // job.
-  const std::string& text = output.text;
+  const std::string& text = result.output;
   double sum = 0;
   int found = 0;
   for (std::size_t at = 0; found < 2 && (at = text.find("\"bw_bytes\"", at)) != std::string::npos;

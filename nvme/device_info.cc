@@ -108,7 +108,7 @@ std::vector<std::string> device_warnings(const DeviceInfo& device, const std::st
   const auto mapped = [&](const char* layer) {
     return device.device_mapper.find(layer) != std::string::npos;
   };
-  if (is({"tmpfs", "ramfs"}))
+  if (is_memory(file_system))
     warn(fmt::format(
         "{} is memory, not a drive: it saves none and its figures say nothing of a drive",
         file_system));

@@ -172,10 +172,11 @@ Bytes taken_bytes(const std::string& file) {
   return ::lstat(file.c_str(), &info) == 0 ? static_cast<Bytes>(info.st_blocks) * 512 : 0;
 }
 
-bool is_in_memory(const std::string& path) {
-  const std::string name = file_system_name(path);
-  return name == "tmpfs" || name == "ramfs";
+bool is_memory(const std::string& file_system) {
+  return file_system == "tmpfs" || file_system == "ramfs";
 }
+
+bool is_in_memory(const std::string& path) { return is_memory(file_system_name(path)); }
 
 std::uint64_t file_system_id(const std::string& path) {
   struct stat info {};

@@ -28,8 +28,9 @@ Bytes free_bytes(const std::string& path);
 Bytes taken_bytes(const std::string& file);
 // Identifies the file system, for directories that share one.
 std::uint64_t file_system_id(const std::string& path);
-// Files there are memory (tmpfs, ramfs). false where there is no such path.
-bool is_in_memory(const std::string& path);
+// Its files are memory: tmpfs, ramfs.
+bool is_memory(const std::string& file_system);
+bool is_in_memory(const std::string& path);  // of the path's; false where there is no such path
 
 // Alignment of direct I/O of an open file: statx, else the block device's logical block, else 4096.
 Bytes direct_alignment(int descriptor);

@@ -14,12 +14,12 @@
 #include <set>
 #include <thread>
 
+#include "engine/base/child_process.h"
 #include "engine/base/error.h"
 #include "engine/base/hash.h"
 #include "engine/base/log.h"
 #include "engine/base/signals.h"
 #include "engine/base/str.h"
-#include "engine/data/child_process.h"
 #include "engine/data/table_file.h"
 
 namespace zinf::data {

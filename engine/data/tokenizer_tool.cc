@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "engine/base/child_process.h"
 #include "engine/base/error.h"
 #include "engine/base/str.h"
-#include "engine/data/child_process.h"
 
 namespace zinf::data {
 

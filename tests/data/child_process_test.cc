@@ -1,4 +1,4 @@
-#include "engine/data/child_process.h"
+#include "engine/base/child_process.h"
 
 #include <csignal>
 

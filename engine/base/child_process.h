@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace zinf::data {
+namespace zinf {
 
 struct ChildResult {
   int exit_code = 0;          // 128 + signal when a signal ended it
@@ -22,4 +22,4 @@ struct ChildOptions {
 // The program inherits environment and working folder. Error(kFailed): it could not be started.
 ChildResult run_child(const std::vector<std::string>& command, const ChildOptions& options = {});
 
-}  // namespace zinf::data
+}  // namespace zinf

@@ -1,4 +1,4 @@
-#include "engine/data/child_process.h"
+#include "engine/base/child_process.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include "engine/base/signals.h"
 #include "engine/base/str.h"
 
-namespace zinf::data {
+namespace zinf {
 namespace {
 
 constexpr std::size_t kTalkKept = 64 * 1024;
@@ -167,4 +167,4 @@ ChildResult run_child(const std::vector<std::string>& command, const ChildOption
   return result;
 }
 
-}  // namespace zinf::data
+}  // namespace zinf
