@@ -88,12 +88,25 @@ std::vector<std::int64_t> KeptCheckpoints::prune(const RunAt& run, std::int64_t 
   return dropped;
 }
 
-// The manifest goes first: without it the rest is nothing. Which drives it names is not asked: in a
-// copied folder they are those of the run that it was copied from.
+// The manifest goes first: without it the rest is nothing. The drives that it names may be those of
+// another run (in a copied folder), or of this one before its state went to others: marks tell.
 void KeptCheckpoints::remove(const RunAt& run, std::int64_t step) const {
+  std::optional<Manifest> kept;
+  try {
+    kept = manifests_.read(step);
+  } catch (const Error&) {
+    // Not there, or damaged: then it is looked for where the run is.
+  }
   manifests_.remove(step);
   for (const std::string& drive : run.drives)
     ::unlink(nvme::area_file(drive, area_name(run.area, step)).c_str());
+  if (!kept) return;
+  for (const std::string& drive : kept->drives) {
+    const std::string file = nvme::area_file(drive, kept->area);
+    const auto mark = nvme::read_area_mark(file);
+    if (mark && std::find(owners_.begin(), owners_.end(), mark->owner) != owners_.end())
+      ::unlink(file.c_str());
+  }
 }
 
 void KeptCheckpoints::clean(const RunAt& run, bool all) const {

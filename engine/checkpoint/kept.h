@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/checkpoint/manifest.h"
+#include "nvme/area_mark.h"
 #include "nvme/store.h"
 
 namespace zinf::checkpoint {
@@ -23,8 +24,10 @@ struct RunAt {
 // Not thread-safe; one process changes a run's kept checkpoints at a time.
 class KeptCheckpoints {
  public:
-  explicit KeptCheckpoints(std::string run_folder)
-      : folder_(std::move(run_folder)), manifests_(folder_, "kept-") {}
+  // owners: the run's, by whose mark copies that lie elsewhere than the run now are known as its
+  // own; only for who removes.
+  explicit KeptCheckpoints(std::string run_folder, std::vector<nvme::AreaOwner> owners = {})
+      : folder_(std::move(run_folder)), manifests_(folder_, "kept-"), owners_(std::move(owners)) {}
 
   // Name of the area that holds the copy.
   static std::string area_name(const std::string& run_area, std::int64_t step);
@@ -58,6 +61,7 @@ class KeptCheckpoints {
  private:
   std::string folder_;
   ManifestFolder manifests_;
+  std::vector<nvme::AreaOwner> owners_;
 };
 
 }  // namespace zinf::checkpoint

@@ -84,14 +84,10 @@ Verdict examine(const std::string& folder, std::optional<std::int64_t> step) {
   if (!step) check_manifests(folder, verdict.problems);
   train::StoredRun stored(folder, step);
   const checkpoint::Manifest& manifest = stored.manifest();
-  if (stored.kept()) {
-    const std::string expected =
-        checkpoint::KeptCheckpoints::area_name(train::area_name(folder), manifest.step);
-    if (manifest.area != expected) {
-      verdict.problems.push_back(str("the manifest of the kept step ", manifest.step,
-                                     " belongs to another run: it names the area ", manifest.area,
-                                     ", this folder's is ", expected));
-    }
+  if (stored.kept() && !train::is_kept_here(folder, manifest.area, manifest.drives)) {
+    verdict.problems.push_back(str("the manifest of the kept step ", manifest.step,
+                                   " belongs to another run: it names the area ", manifest.area,
+                                   ", this folder's are ", train::area_name(folder), "-kept-*"));
   }
   verdict.step = manifest.step;
   verdict.checksums = !stored.pages().empty();

@@ -13,7 +13,8 @@
 
 namespace zinf::train {
 
-Keeper::Keeper(KeeperOptions options) : options_(std::move(options)), kept_(options_.run_folder) {}
+Keeper::Keeper(KeeperOptions options)
+    : options_(std::move(options)), kept_(options_.run_folder, options_.owners) {}
 
 Keeper::~Keeper() { give_up_ = true; }
 

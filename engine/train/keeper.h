@@ -22,6 +22,7 @@ namespace zinf::train {
 struct KeeperOptions {
   std::string run_folder;
   std::int64_t count = 1;                              // how many older commits are kept
+  std::vector<nvme::AreaOwner> owners;                 // the run's
   double bytes_per_second = 0;                         // throttle; 0: none
   std::array<std::vector<nvme::FileRange>, 2> ranges;  // where the bytes of each slot lie
   // Called in the keeper's thread after a copy is whole and no longer holds anything (export). May

@@ -8,7 +8,6 @@
 #include "engine/base/log.h"
 #include "engine/base/str.h"
 #include "engine/train/finish.h"
-#include "engine/train/read_slot.h"
 #include "engine/train/stored_run.h"
 #include "nvme/area_header.h"
 #include "nvme/areas.h"
@@ -178,37 +177,17 @@ void check_space_after_drop(const config::RunConfig& config, const ModelInput& m
 std::optional<KeeperOptions> prepare_keeping(const config::RunConfig& config,
                                              const ModelInput& model,
                                              const plan::Hardware& hardware,
-                                             const checkpoint::Manifest& base,
+                                             const checkpoint::Manifest& base, const RunArea& area,
                                              const swap::Tiers& tiers) {
   const checkpoint::RunAt at{base.area, base.drives};
-  const checkpoint::KeptCheckpoints kept(config.output_dir);
+  const checkpoint::KeptCheckpoints kept(config.output_dir, area.owners);
   kept.clean(at, false);
   const int extents = static_cast<int>(base.extents.size());
   check_space_for(space_needs(config, model, at, tiers, extents, kept));
   if (config.checkpoint.keep <= 1) return std::nullopt;
-  return keeper_options(config, model, hardware, tiers, extents);
-}
-
-void restore_kept(const checkpoint::Manifest& kept, const std::string& pages,
-                  const plan::Plan& plan, nvme::StoreOptions store, swap::Tiers& to, int slot) {
-  swap::TierOptions options;
-  for (const plan::Extent& extent : plan.programs.extents) {
-    if (extent.kind == plan::ExtentKind::kState)
-      options.extents.push_back({extent.bytes, extent.slots, false, extent.page_bytes});
-  }
-  store.area = kept.area;
-  options.nvme = store;
-  options.open_mode = nvme::OpenMode::kRead;
-  swap::Tiers from(options);
-  const int extents = static_cast<int>(options.extents.size());
-  if (!pages.empty()) from.load_pages(kept.slot, extents, pages, str("the kept step ", kept.step));
-  read_slot(from, kept.slot, extents,
-            [&](int extent, Bytes at, const std::byte* memory, Bytes bytes) {
-              wait_for_io([&](nvme::IoCallback done) {
-                to.write(extent, slot, at, memory, bytes, std::move(done));
-              });
-            });
-  to.store()->sync();
+  KeeperOptions options = keeper_options(config, model, hardware, tiers, extents);
+  options.owners = area.owners;
+  return options;
 }
 
 void export_kept(const config::RunConfig& config, const std::string& run_folder, std::int64_t step,

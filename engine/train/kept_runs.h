@@ -12,6 +12,7 @@
 #include "engine/plan/planner.h"
 #include "engine/train/keeper.h"
 #include "engine/train/model_input.h"
+#include "engine/train/run_area.h"
 #include "swap/tiers.h"
 
 namespace zinf::train {
@@ -63,12 +64,7 @@ KeeperOptions keeper_options(const config::RunConfig& config, const ModelInput& 
 std::optional<KeeperOptions> prepare_keeping(const config::RunConfig& config,
                                              const ModelInput& model,
                                              const plan::Hardware& hardware,
-                                             const checkpoint::Manifest& base,
+                                             const checkpoint::Manifest& base, const RunArea& area,
                                              const swap::Tiers& tiers);
-
-// Reads the kept commit, page by page verified, and writes it into `slot` of the run's tiers;
-// durable when it returns.
-void restore_kept(const checkpoint::Manifest& kept, const std::string& pages,
-                  const plan::Plan& plan, nvme::StoreOptions store, swap::Tiers& to, int slot);
 
 }  // namespace zinf::train

@@ -12,6 +12,7 @@
 #include "engine/config/reference.h"
 #include "engine/train/commit.h"
 #include "engine/train/read_slot.h"
+#include "engine/train/relocation.h"
 #include "engine/train/run_area.h"
 #include "nvme/areas.h"
 
@@ -117,7 +118,7 @@ std::string extent_text(const std::vector<checkpoint::ManifestExtent>& extents, 
 }
 
 void check_possible(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
-                    const ResumeChanges& changes) {
+                    const ResumeChanges& changes, bool copied) {
   const auto refuse = [&](const std::string& what, const std::string& expected,
                           const std::string& found, const std::string& own = "model and config") {
     throw Error(ErrorKind::kUsage,
@@ -129,24 +130,22 @@ void check_possible(const checkpoint::Manifest& manifest, const checkpoint::Mani
     refuse("model (sizes, names, frozen tensors)", manifest.model, now.model);
   if (manifest.format != now.format)
     refuse("optimizer and state format", manifest.format, now.format);
-  const auto slots = [](const checkpoint::Manifest& m) {  // frozen states have one
-    int most = 0;
-    for (const checkpoint::ManifestExtent& extent : m.extents) most = std::max(most, extent.slots);
-    return most;
+  const auto same = [](checkpoint::ManifestExtent a, const checkpoint::ManifestExtent& b) {
+    a.slots = b.slots;  // compared below, all at once
+    return a == b;
   };
-  if (slots(manifest) != slots(now))
-    refuse("checkpoint.slots", str(slots(manifest)), str(slots(now)), "checkpoint.slots");
-  if (manifest.extents != now.extents) {
-    const auto first = std::mismatch(manifest.extents.begin(), manifest.extents.end(),
-                                     now.extents.begin(), now.extents.end())
-                           .first;
-    const auto index = static_cast<std::size_t>(first - manifest.extents.begin());
+  const auto differs = std::mismatch(manifest.extents.begin(), manifest.extents.end(),
+                                     now.extents.begin(), now.extents.end(), same);
+  if (differs.first != manifest.extents.end() || differs.second != now.extents.end()) {
+    const auto index = static_cast<std::size_t>(differs.first - manifest.extents.begin());
     refuse("layout of the state area", extent_text(manifest.extents, index),
            extent_text(now.extents, index));
   }
+  if (copied) return;
   // The drives' folders may have other names now, as long as the area is there.
   const bool there = nvme::area_is_there(now.area, now.drives);
-  if ((manifest.drives != now.drives && !there) || manifest.area != now.area) {
+  if ((manifest.drives != now.drives && !there) || manifest.area != now.area ||
+      slots_of(manifest) != slots_of(now)) {
     std::string before, after;
     for (const std::string& drive : manifest.drives) before += drive + " ";
     for (const std::string& drive : now.drives) after += drive + " ";
@@ -242,9 +241,9 @@ void check_length(const checkpoint::Manifest& manifest, std::int64_t steps) {
 }
 
 void check_resume(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
-                  const config::RunConfig& config, bool allow) {
+                  const config::RunConfig& config, bool allow, bool copied) {
   const ResumeChanges changes = compare(manifest, now, config);
-  check_possible(manifest, now, changes);
+  check_possible(manifest, now, changes, copied);
   for (const std::string& line : changes.harmless)
     log::info(str("resume: ", line, ", which changes no result"));
   for (const std::string& line : changes.last_bits)

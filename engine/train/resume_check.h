@@ -42,8 +42,10 @@ void check_length(const checkpoint::Manifest& manifest, std::int64_t steps);
 
 // Error(kUsage): what makes going on impossible (another model, format, layout, area, data), or,
 // without `allow`, every difference that changes what is trained. All else is logged.
+// copied: the state will be copied into the area from elsewhere, so that drives and slots may be
+// others.
 void check_resume(const checkpoint::Manifest& manifest, const checkpoint::Manifest& now,
-                  const config::RunConfig& config, bool allow);
+                  const config::RunConfig& config, bool allow, bool copied);
 
 // The commit to go on from, if there is one; says what is skipped. verified_area: the run's, whose
 // commits need their page tables; "" without io.verify.

@@ -48,6 +48,9 @@ nvme::AreaOwner from_hex(const std::string& text) {
   return {std::stoull(text.substr(0, 16), nullptr, 16), std::stoull(text.substr(16), nullptr, 16)};
 }
 
+Json place_json(const AreaPlace& place) { return {{"area", place.name}, {"drives", place.drives}}; }
+AreaPlace place_of(const Json& json) { return {json.at("area"), json.at("drives")}; }
+
 std::string note_text(const RunArea& area) {
   Json json;
   json["magic"] = kMagic;
@@ -56,6 +59,8 @@ std::string note_text(const RunArea& area) {
   json["owners"] = Json::array();
   for (const nvme::AreaOwner& owner : area.owners) json["owners"].push_back(hex(owner));
   json["folder"] = area.folder;
+  if (area.move)
+    json["move"] = {{"from", place_json(area.move->from)}, {"to", place_json(area.move->to)}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -74,6 +79,8 @@ std::optional<RunArea> read_note(const std::string& run_folder) {
     area.name = json.at("area");
     for (const Json& owner : json.at("owners")) area.owners.push_back(from_hex(owner));
     area.folder = json.at("folder");
+    if (json.contains("move"))
+      area.move = {place_of(json.at("move").at("from")), place_of(json.at("move").at("to"))};
     return area;
   } catch (const std::exception& error) {
     why = error.what();
@@ -84,8 +91,14 @@ std::optional<RunArea> read_note(const std::string& run_folder) {
 
 // Without the file the newest commit tells the name.
 std::optional<RunArea> known_area(const std::string& run_folder) {
-  if (auto area = read_note(run_folder)) return area;
+  auto area = read_note(run_folder);
+  if (area && !area->move) return area;
   const auto newest = checkpoint::ManifestFolder(run_folder).find().newest;
+  if (area) {
+    area->name =
+        newest && newest->area == area->move->to.name ? newest->area : area->move->from.name;
+    return area;
+  }
   if (!newest) return std::nullopt;
   return RunArea{newest->area, {}, canonical(run_folder)};
 }
@@ -168,9 +181,11 @@ std::vector<nvme::AreaOwner> owners_in(const std::vector<std::string>& drives,
   return owners;
 }
 
+std::string area_name_of(const nvme::AreaOwner& id) { return str("run-", hex(id).substr(0, 12)); }
+
 RunArea new_area(const std::string& run_folder, const std::vector<std::string>& drives) {
   const nvme::AreaOwner owner = nvme::make_area_id();
-  RunArea area{str("run-", hex(owner).substr(0, 12)), {owner}, canonical(run_folder)};
+  RunArea area{area_name_of(owner), {owner}, canonical(run_folder)};
   // The folder may have been moved, and its run may go on elsewhere: what it left is not dropped.
   for (const std::string& drive : drives) {
     for (const nvme::AreaInfo& left : nvme::list_areas(drive)) {
@@ -235,7 +250,38 @@ void keep_area(const std::string& run_folder, const RunArea& area) {
                                  observe::Durability::kSynced);
 }
 
-void mark_area(const RunArea& area, const std::vector<std::string>& drives) {
+std::string new_area_name() { return area_name_of(nvme::make_area_id()); }
+
+void settle_move(const std::string& run_folder, RunArea& area) {
+  if (!area.move) return;
+  const AreaPlace& left = area.name == area.move->to.name ? area.move->from : area.move->to;
+  const checkpoint::ManifestFolder manifests(run_folder);
+  for (const std::int64_t step : manifests.steps()) {
+    try {
+      if (manifests.read(step).area == left.name) manifests.remove(step);
+    } catch (const Error&) {
+      // Whoever looks for a commit says what is wrong with it.
+    }
+  }
+  for (const std::string& drive : area_drives(run_folder, left.name, left.drives)) {
+    for (const std::string& name : {left.name, left.name + "-scratch"}) {
+      const std::string file = nvme::area_file(drive, name);
+      const auto mark = nvme::read_area_mark(file);
+      std::error_code error;
+      if (!fs::exists(file, error) || (mark && !is_owner(area, *mark))) continue;
+      try {
+        nvme::remove_area(file);
+      } catch (const Error& refused) {
+        log::warning(str("the area that the state was moved from stays: ", refused.what()));
+      }
+    }
+  }
+  area.move.reset();
+  keep_area(run_folder, area);
+}
+
+void mark_area(RunArea area, const std::string& name, const std::vector<std::string>& drives) {
+  area.name = name;
   refuse_other_owner(area, drives);
   for (const std::string& drive : drives) {
     const std::string file = nvme::area_file(drive, area.name);
@@ -243,6 +289,16 @@ void mark_area(const RunArea& area, const std::vector<std::string>& drives) {
     if (!mark || mark->owner != area.owners.front())
       nvme::write_area_mark(file, {area.owners.front(), area.folder});
   }
+}
+
+bool is_kept_here(const std::string& run_folder, const std::string& area,
+                  const std::vector<std::string>& drives) {
+  const auto run = known_area(run_folder);
+  if (!run || area.starts_with(run->name + "-kept-")) return true;
+  return std::all_of(drives.begin(), drives.end(), [&](const std::string& drive) {
+    const auto mark = nvme::read_area_mark(nvme::area_file(drive, area));
+    return mark && is_owner(*run, *mark);
+  });
 }
 
 std::vector<std::string> area_drives(const std::string& run_folder, const std::string& area,

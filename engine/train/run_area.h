@@ -3,6 +3,7 @@
 // docs/formats/nvme-area.md.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,24 @@
 
 namespace zinf::train {
 
+// An area's name, and the folders that hold its files.
+struct AreaPlace {
+  std::string name;
+  std::vector<std::string> drives;
+  bool operator==(const AreaPlace&) const = default;
+};
+struct AreaMove {
+  AreaPlace from, to;
+  bool operator==(const AreaMove&) const = default;
+};
+
 struct RunArea {
   std::string name;                     // of its file on every drive, without the ending
   std::vector<nvme::AreaOwner> owners;  // the area is marked with one of them; the first is to be
   std::string folder;                   // the run folder's path when this was written
+  // While the state goes to another area (relocation.h): both are the run's. The newest commit
+  // tells which of them is `name`; the other one is worth nothing.
+  std::optional<AreaMove> move = {};
   bool operator==(const RunArea&) const = default;
 };
 
@@ -29,8 +44,20 @@ RunArea area_to_begin(const std::string& run_folder, const std::vector<std::stri
 
 // Writes the file `area`, durable, unless it says so already: before the area is made or marked.
 void keep_area(const std::string& run_folder, const RunArea& area);
-// With the area open for this process alone: checks its mark once more and puts the first owner's.
-void mark_area(const RunArea& area, const std::vector<std::string>& drives);
+// Drops the area that is worth nothing, and what commits name it, once that may be done: the newest
+// commit lies in `name`. Writes the file `area`.
+void settle_move(const std::string& run_folder, RunArea& area);
+// Of an area that no other has.
+std::string new_area_name();
+
+// With the area open for this process alone (`name`: where it moves to, else the run's): checks its
+// mark once more and puts the first owner's.
+void mark_area(RunArea area, const std::string& name, const std::vector<std::string>& drives);
+
+// Whether a kept commit's area is this run's: by its name, else, of one that was kept before the
+// state went to other drives, by its files' marks.
+bool is_kept_here(const std::string& run_folder, const std::string& area,
+                  const std::vector<std::string>& drives);
 
 // Where the area of a commit lies: the drives that its manifest names, or the run folder itself,
 // which may have been moved since.

@@ -78,7 +78,7 @@ RunFolder::RunFolder(const config::RunConfig& config, FolderUse use) : path_(con
 
 void RunFolder::drop_run(const config::RunConfig& config) const {
   const checkpoint::ManifestFolder manifests(path_);
-  const checkpoint::KeptCheckpoints kept(path_);
+  const checkpoint::KeptCheckpoints kept(path_, area_.owners);
   if (const std::vector<std::int64_t> steps = manifests.steps(); !steps.empty()) {
     log::warning(str("--fresh drops the run in ", path_, ": step ", steps.back(), " and ",
                      kept.steps().size(), " kept checkpoints"));

@@ -24,6 +24,7 @@
 #include "engine/train/commit.h"
 #include "engine/train/dry_run.h"
 #include "engine/train/finish.h"
+#include "engine/train/going_on.h"
 #include "engine/train/kept_runs.h"
 #include "engine/train/plan_run.h"
 #include "engine/train/resume_check.h"
@@ -52,9 +53,7 @@ class TrainingRun {
                                : options.fresh ? FolderUse::kFresh
                                                : FolderUse::kGoOn) {
     if (!options.dry_run) log::attach_file(folder_.log());
-    found_.newest = of;
-    if (!options.fresh && !of) find_commit();
-    if (options.resume_from) go_back(*options.resume_from);
+    going_on_.emplace(config_, options_, folder_, of);
     log::info(machine_line());
     say_notes(loaded);
   }
@@ -64,9 +63,10 @@ class TrainingRun {
   // Nothing is left to do, as far as is known: train.epochs has no steps before the data is open. A
   // run that was killed after its last commit still owes what it leaves.
   bool finished_before() const {
-    if (!resume_ || !resume_->finished || !steps_ || resume_->step < *steps_) return false;
+    if (resume() == nullptr || !resume()->finished || !steps_ || resume()->step < *steps_)
+      return false;
     const bool exports = config_.export_.at_end && config_.model.path.has_value();
-    return folder_.summary_ends_at(resume_->step) &&
+    return folder_.summary_ends_at(resume()->step) &&
            (!exports || std::filesystem::exists(folder_.model()));
   }
 
@@ -74,7 +74,7 @@ class TrainingRun {
     file_watch_.emplace(config_.train.stall_timeout, longest_call,
                         [this](const std::string& what) { end_hung(what); });
     model_ = open_model(config_, true);
-    const checkpoint::Manifest* before = going_on();
+    const checkpoint::Manifest* before = going_on_->would_be();
     batch_ = batch_shape(config_, model_, row_length(config_, model_),
                          before != nullptr ? BatchShape{before->micro_batch, before->accumulation}
                                            : BatchShape{0, 0});
@@ -100,7 +100,8 @@ class TrainingRun {
     refuse_too_large(config_, model_, batch_, shape_, budget, budget.host);
     const StageProbe probe = probe_stages(model_.model.spec, *compute_, shape_, budget.device);
     if (model_.compute_type() == model::DType::kFloat16)
-      loss_scaler_ = make_loss_scaler(config_, resume_ ? resume_->loss_scale : std::nullopt);
+      loss_scaler_ =
+          make_loss_scaler(config_, resume() != nullptr ? resume()->loss_scale : std::nullopt);
     hardware_ = measure_hardware(config_, *optimizer_, pool_);
     plan_ = plan_with_room(store_now(), options_.fresh, hardware_, [&] {
       return make_plan(plan_request(config_, model_, batch_, shape_, probe, hardware_,
@@ -125,9 +126,9 @@ class TrainingRun {
 
   // Of a dry run: whether the run that is there could go on so.
   void check_going_on() const {
-    const checkpoint::Manifest* before = going_on();
+    const checkpoint::Manifest* before = going_on_->would_be();
     if (before == nullptr || (before->finished && before->step == *steps_)) return;
-    check_resume(*before, base_of(store_now()), config_, options_.allow);
+    check_resume(*before, base_of(store_now()), config_, options_.allow, going_on_->is_copied());
   }
 
   // Everything is allocated here.
@@ -139,27 +140,28 @@ class TrainingRun {
                          if (keeper_) keeper_->published(manifest, pages);
                          if (readers_) readers_->published(manifest.step);
                        });
-    if (resume_) check_resume(*resume_, committer_->base(), config_, options_.allow);
+    if (resume() != nullptr)
+      check_resume(*resume(), committer_->base(), config_, options_.allow, going_on_->is_copied());
     if (options_.fresh) {
       check_space_after_drop(config_, model_, plan_, store);
       folder_.drop_run(config_);
     }
     folder_.write_config(config_);
-    keep_area(folder_.path(), folder_.area());
+    going_on_->prepare();
     if (two_slots()) readers_.emplace(folder_.path());
     session_.emplace(session_parts(store));
-    mark_area(folder_.area(), committer_->base().drives);
+    mark_area(going_on_->area(), store.area, committer_->base().drives);
     write_state(observe::RunState::kStarting, "", std::nullopt);
     set_grace_action([this](int signal) {
       write_state(observe::RunState::kInterrupted, "the step did not end within checkpoint.grace",
                   128 + signal);
     });
-    if (auto keeping =
-            prepare_keeping(config_, model_, hardware_, committer_->base(), session_->tiers()))
+    if (auto keeping = prepare_keeping(config_, model_, hardware_, committer_->base(),
+                                       going_on_->area(), session_->tiers()))
       keeper_.emplace(std::move(*keeping));
-    if (kept_) take_kept(store);
-    if (resume_) {
-      go_on();
+    if (resume() != nullptr) {
+      going_on_->take(*session_, plan_, store, committer_->base(), *steps_);
+      if (two_slots()) committer_->last_step_is(resume()->step);
     } else {
       session_->load(*model_.weights);
       if (two_slots()) committer_->commit(*session_, 0, false);
@@ -175,14 +177,14 @@ class TrainingRun {
 
   void run() {
     const Sampler sampler(config_, model_, shape_);
-    if (!resume_) sampler.print(session_->trainer(), "before");
+    if (resume() == nullptr) sampler.print(session_->trainer(), "before");
     if (stop_requested() != 0) return;
     LoopParts loop{&config_,         &plan_,   &*session_, data_.train.get(),
                    data_.eval.get(), &folder_, schedule_,  hardware_};
     loop.trace = options_.trace;
     if (loss_scaler_) loop.loss_scaler = &*loss_scaler_;
     loop.last_commit = [this] { return committer_->last_step(); };
-    loop.first_step = resume_ ? resume_->step : 0;
+    loop.first_step = resume() != nullptr ? resume()->step : 0;
     loop.data_start = data_start_;
     loop.steps = *steps_;
     loop.unit = model_.model.spec.vocabulary > 0 ? "tok" : "samples";
@@ -207,23 +209,23 @@ class TrainingRun {
         [this] { return step::longest_activity(session_->executor(), model_.model.spec); },
         [this](const std::string& what) { end_hung(what); });
     result_ = run_steps(loop);
-    if (!resume_ || result_.steps != resume_->step) return;
+    if (resume() == nullptr || result_.steps != resume()->step) return;
     // No step was left to make.
-    result_.final_loss = resume_->loss;
-    if (result_.steps == *steps_ && (!resume_->finished || !two_slots()))
+    result_.final_loss = resume()->loss;
+    if (result_.steps == *steps_ && (!resume()->finished || !two_slots()))
       committer_->commit(*session_, *steps_, true);
   }
 
   // Of the batch that follows the given commit, by its weights. Nothing is written.
   double loss_after(const checkpoint::Manifest& manifest, const std::string& pages) {
     require_data(manifest, data_files(data_));
-    resume_ = manifest;
+    going_on_->look_at(manifest);
     SessionParts parts =
         session_parts(state_store(config_, folder_.path(), manifest.area, hardware_));
     parts.open_mode = nvme::OpenMode::kRead;
     parts.scratch_ending = str("-scratch-", ::getpid());  // the run may be training, with its own
     session_.emplace(parts);
-    take_state(pages);
+    going_on_->restore(*session_, pages);
     const data::StepBatch batch = data_.train->step_batch(manifest.step - manifest.data_start);
     const auto loss = session_->trainer().evaluate(batch, plan_.input.settings.group,
                                                    session_->trainer().training_key());
@@ -233,15 +235,16 @@ class TrainingRun {
   // A signal came before the first step: the run is as its last commit says.
   int leave_early() {
     result_.stopped_by = stop_requested();
-    if (session_ && !two_slots()) committer_->commit(*session_, resume_ ? resume_->step : 0, false);
+    if (session_ && !two_slots())
+      committer_->commit(*session_, resume() != nullptr ? resume()->step : 0, false);
     if (session_) write_end_status();
     log::warning(str("stopped by ", signal_name(result_.stopped_by),
                      " before a step was made; the same command ",
-                     resume_ || session_ ? "goes on from here" : "begins again"));
+                     resume() != nullptr || session_ ? "goes on from here" : "begins again"));
     return 128 + result_.stopped_by;
   }
   bool left_early() const {
-    return stop_requested() != 0 && result_.steps <= (resume_ ? resume_->step : 0);
+    return stop_requested() != 0 && result_.steps <= (resume() != nullptr ? resume()->step : 0);
   }
 
   // Summary, report, model. The exit code.
@@ -272,9 +275,9 @@ class TrainingRun {
   }
 
   int say_finished() const {
-    log::info(str("this run is finished (step ", resume_->step,
+    log::info(str("this run is finished (step ", resume()->step,
                   "); --fresh starts over, zinf export writes its model"));
-    for (const std::string& line : compare(*resume_, *resume_, config_).meaningful)
+    for (const std::string& line : compare(*resume(), *resume(), config_).meaningful)
       log::warning(str("it was made with another setting: ", line));
     return 0;
   }
@@ -287,23 +290,15 @@ class TrainingRun {
 
  private:
   nvme::StoreOptions store_now() const {
-    return state_store(config_, folder_.path(), folder_.area().name, hardware_);
+    return state_store(config_, folder_.path(), going_on_->area_name(), hardware_);
   }
   checkpoint::Manifest base_of(const nvme::StoreOptions& store) const {
     return manifest_base(config_, model_, plan_, *optimizer_, data_, batch_, data_start_, store,
                          *steps_);
   }
 
-  void find_commit() {
-    found_ = newest_commit(manifests(), config_.io.verify ? folder_.area().name : "",
-                           !options_.resume_from);
-    if (!options_.dry_run) resume_ = found_.newest;
-  }
-
-  // The commit that the run goes on from, or would if this were no dry run.
-  const checkpoint::Manifest* going_on() const {
-    return resume_ ? &*resume_ : found_.newest ? &*found_.newest : nullptr;
-  }
+  // The commit that the run goes on from; nullptr: it begins, or this is a dry run.
+  const checkpoint::Manifest* resume() const { return going_on_->commit(); }
   checkpoint::ManifestFolder manifests() const {
     return checkpoint::ManifestFolder(folder_.path());
   }
@@ -318,70 +313,24 @@ class TrainingRun {
     parts.groups = decay_groups(config_);
     parts.group_ranges = decay_ranges(model_.model.spec);
     parts.store = store;
-    // A kept commit may be all that is left.
-    const bool there = nvme::area_is_there(store.area, state_drives(config_));
-    parts.open_mode =
-        resume_ && (there || !kept_) ? nvme::OpenMode::kReopen : nvme::OpenMode::kReplace;
+    parts.open_mode = going_on_->open_mode();
     parts.verify = config_.io.verify;
     parts.trainer = trainer_options(config_, plan_);
     parts.executor.keep_timings = options_.trace;
     parts.executor.commit = [this](std::int64_t step, std::int64_t version, int slot) {
       committer_->publish(session_->tiers(), step, version, slot, false, step == *steps_);
     };
-    if (resume_) {
-      parts.trainer.version = resume_->version;
-      parts.trainer.slot = parts.trainer.committed_slot = resume_->slot;
-      parts.trainer.moments_are_zero = resume_->moments_are_zero;
+    if (resume() != nullptr) {
+      parts.trainer.version = resume()->version;
+      parts.trainer.slot = parts.trainer.committed_slot = resume()->slot;
+      parts.trainer.moments_are_zero = resume()->moments_are_zero;
     }
     return parts;
   }
 
-  // --resume-from: the kept commit will go into the slot that does not hold the newest one.
-  void go_back(std::int64_t step) {
-    if (resume_ && resume_->step == step) return;
-    const int free_slot = resume_ ? 1 - resume_->slot : 0;
-    kept_ = checkpoint::KeptCheckpoints(folder_.path()).manifest(step);
-    if (resume_ && step > resume_->step)
-      log::warning(str("step ", step, " is later than the newest commit, step ", resume_->step));
-    resume_ = kept_;
-    resume_->area = folder_.area().name;
-    resume_->slot = free_slot;
-  }
-
-  // Until go_on() removes the later commits a kill leaves the run as it was.
-  void take_kept(const nvme::StoreOptions& store) {
-    const checkpoint::KeptCheckpoints kept(folder_.path());
-    const std::string pages = kept.manifests().pages(*kept_);
-    restore_kept(*kept_, pages, plan_, store, session_->tiers(), resume_->slot);
-    manifests().publish(*resume_, pages);
-  }
-
-  // pages: the commit's page table; empty: it has none, or nothing is verified.
-  void take_state(const std::string& pages) {
-    // What the drive gives back from now on is held against what the commit says was written.
-    const int extents = static_cast<int>(resume_->extents.size());
-    if (!pages.empty())
-      session_->tiers().load_pages(resume_->slot, extents, pages, str("step ", resume_->step));
-    session_->states().restore(resume_->slot, resume_->moments_are_zero);
-  }
-
-  void go_on() {
-    const std::string pages = config_.io.verify ? manifests().pages(*resume_) : "";
-    if (config_.io.verify && pages.empty())
-      log::warning("resume: the commit has no checksums; frozen weights never get any");
-    if (!kept_) check_older_commit(found_, session_->tiers(), pages, config_.io.verify);
-    take_state(pages);
-    // Of the run when it was shorter, or of a future that is given up.
-    if (kept_ || resume_->step < *steps_) folder_.drop_summary();
-    // Those that were skipped or given up: their slots are written next.
-    manifests().remove_after(resume_->step);
-    if (two_slots()) committer_->last_step_is(resume_->step);
-    log::info(str("resumed after step ", resume_->step, " of ", *steps_));
-  }
-
   std::optional<std::int64_t> last_commit() const {
     const auto committed = committer_ ? committer_->last_step() : std::nullopt;
-    return committed || !resume_ ? committed : std::optional(resume_->step);
+    return committed || resume() == nullptr ? committed : std::optional(resume()->step);
   }
 
   void write_end_status() const {
@@ -422,8 +371,7 @@ class TrainingRun {
   const TrainOptions& options_;
   std::optional<std::int64_t> steps_;  // of the whole run; none: known once the data is open
   RunFolder folder_;
-  checkpoint::ManifestFolder::Found found_;  // when the run was opened
-  std::optional<checkpoint::Manifest> resume_;
+  std::optional<GoingOn> going_on_;
   ModelInput model_;
   BatchShape batch_;
   data::DataSet data_;
@@ -437,7 +385,6 @@ class TrainingRun {
   plan::Hardware hardware_;
   plan::Plan plan_;
   std::optional<Committer> committer_;
-  std::optional<checkpoint::Manifest> kept_;  // what --resume-from names
   // Before the session: its last commit may still be told to them.
   std::optional<ReadHoldServer> readers_;
   std::optional<Keeper> keeper_;

@@ -446,16 +446,10 @@ class TrainTest(unittest.TestCase):
         code, _, err = z.train(config, folder, "--steps", "6", "--set", "optimizer.master_weights=fp32")
         self.assertEqual(code, 0, err)  # what auto stood for
         self.assertNotIn("master_weights", err)
-        code, _, err = z.train(config, folder, "--steps", "7", "--set", "memory.nvme=[]")
-        self.assertEqual(code, 2, err)
-        self.assertIn("hint: give the run's own drives in memory.nvme", err)
         code, _, err = z.train(config, folder, "--steps", "7", "--set", "model.width=65")
         self.assertEqual(code, 2, err)
         self.assertIn("model (sizes, names, frozen tensors)", err)
         self.assertIn("model.width: 64 -> 65", err)
-        code, _, err = z.train(config, folder, "--steps", "7", "--set", "checkpoint.slots=1")
-        self.assertEqual(code, 2, err)
-        self.assertRegex(err, r"the run's checkpoint.slots is 2, this one's is 1; .*checkpoint.slots: 2 -> 1\n.*give the run's own checkpoint.slots")
 
     def test_status_tells_how_it_ended(self):
         config = self.workspace.config("status", **z.mlp_sections(self.workspace, steps=3))

@@ -1,0 +1,94 @@
+#include "engine/train/relocation.h"
+
+#include <algorithm>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/str.h"
+#include "engine/train/read_slot.h"
+#include "engine/train/run_folder.h"
+#include "nvme/areas.h"
+
+namespace zinf::train {
+
+namespace {
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : " ") + name;
+  return text;
+}
+
+}  // namespace
+
+int slots_of(const checkpoint::Manifest& manifest) {
+  int most = 1;
+  for (const checkpoint::ManifestExtent& extent : manifest.extents)
+    most = std::max(most, extent.slots);
+  return most;
+}
+
+std::vector<std::string> area_folders(const checkpoint::Manifest& commit,
+                                      const config::RunConfig& config) {
+  const std::vector<std::string> now = state_drives(config);
+  if (now.size() == commit.drives.size() && nvme::area_is_there(commit.area, now)) return now;
+  return area_drives(config.output_dir, commit.area, commit.drives);
+}
+
+std::optional<Relocation> relocation(const checkpoint::Manifest& newest,
+                                     const config::RunConfig& config) {
+  const std::vector<std::string> from = area_folders(newest, config), to = state_drives(config);
+  if (!nvme::area_is_there(newest.area, from)) return std::nullopt;
+  Relocation result;
+  if (from != to) result.what = str("drives: ", joined(from), " -> ", joined(to));
+  if (slots_of(newest) != config.checkpoint.slots) {
+    result.what += str(result.what.empty() ? "" : "; ", "checkpoint.slots: ", slots_of(newest),
+                       " -> ", config.checkpoint.slots);
+  }
+  if (result.what.empty()) return std::nullopt;
+  result.move = {{newest.area, from}, {new_area_name(), to}};
+  return result;
+}
+
+void copy_commit(const checkpoint::Manifest& commit, const std::string& pages,
+                 const std::vector<std::string>& drives, const plan::Plan& plan,
+                 const nvme::StoreOptions& store, swap::Tiers& to, int slot) {
+  swap::TierOptions options;
+  Bytes all = 0;
+  for (const plan::Extent& extent : plan.programs.extents) {
+    if (extent.kind != plan::ExtentKind::kState) continue;
+    const int slots = commit.extents.at(options.extents.size()).slots;
+    options.extents.push_back({extent.bytes, slots, false, extent.page_bytes});
+    all += extent.bytes;
+  }
+  options.nvme = store;
+  options.nvme->area = commit.area;
+  options.nvme->drives.clear();
+  for (const std::string& drive : drives) {
+    const auto known = std::find_if(store.drives.begin(), store.drives.end(),
+                                    [&](const auto& of_run) { return of_run.path == drive; });
+    options.nvme->drives.push_back(known != store.drives.end() ? *known : nvme::DriveOptions{});
+    options.nvme->drives.back().path = drive;
+  }
+  options.open_mode = nvme::OpenMode::kRead;
+  swap::Tiers from(options);
+  const int extents = static_cast<int>(options.extents.size());
+  if (!pages.empty()) from.load_pages(commit.slot, extents, pages, str("step ", commit.step));
+  Bytes copied = 0;
+  constexpr double kSeconds = 10;  // between two lines
+  double said = now_seconds();
+  read_slot(from, commit.slot, extents,
+            [&](int extent, Bytes at, const std::byte* memory, Bytes bytes) {
+              wait_for_io([&](nvme::IoCallback done) {
+                to.write(extent, slot, at, memory, bytes, std::move(done));
+              });
+              copied += bytes;
+              if (now_seconds() - said < kSeconds) return;
+              said = now_seconds();
+              log::info(str("resume: ", format_bytes(copied), " of ", format_bytes(all),
+                            " of step ", commit.step, " are copied"));
+            });
+  to.store()->sync();
+}
+
+}  // namespace zinf::train

@@ -1,0 +1,41 @@
+// Going on with the state in another layout than it has: on other drives, or with another number of
+// slots. The commit is copied into a new area; the old one goes once the run's manifest names the
+// new one. A kill at any moment leaves the one or the other (run_area.h).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/manifest.h"
+#include "engine/config/run_config.h"
+#include "engine/plan/planner.h"
+#include "engine/train/run_area.h"
+#include "nvme/store.h"
+#include "swap/tiers.h"
+
+namespace zinf::train {
+
+struct Relocation {
+  std::string what;  // "drives: /a -> /a /b; checkpoint.slots: 2 -> 1"
+  AreaMove move;     // to a new name
+};
+// nullopt: the newest commit's area serves the config as it is, or can't be found.
+std::optional<Relocation> relocation(const checkpoint::Manifest& newest,
+                                     const config::RunConfig& config);
+
+// Most slots of any state; frozen ones have one.
+int slots_of(const checkpoint::Manifest& manifest);
+
+// The folders that hold a commit's area: the config's, where there are as many and all have it (its
+// files may have been moved there), else those that it was written to.
+std::vector<std::string> area_folders(const checkpoint::Manifest& commit,
+                                      const config::RunConfig& config);
+
+// Reads a commit where it lies, page by page verified, and writes it into `slot` of the run's
+// tiers; durable when it returns. drives: area_folders(). store: the run's, for its settings.
+void copy_commit(const checkpoint::Manifest& commit, const std::string& pages,
+                 const std::vector<std::string>& drives, const plan::Plan& plan,
+                 const nvme::StoreOptions& store, swap::Tiers& to, int slot);
+
+}  // namespace zinf::train
