@@ -88,8 +88,17 @@ std::vector<std::int64_t> KeptCheckpoints::prune(const RunAt& run, std::int64_t 
   return dropped;
 }
 
-// The manifest goes first: without it the rest is nothing. The drives that it names may be those of
-// another run (in a copied folder), or of this one before its state went to others: marks tell.
+// Of this very folder. One that this was copied from has the same owner.
+bool KeptCheckpoints::is_own(const nvme::AreaMark& mark) const {
+  std::error_code error;
+  return std::find(owners_.begin(), owners_.end(), mark.owner) != owners_.end() &&
+         (!std::filesystem::exists(mark.note, error) ||
+          std::filesystem::equivalent(mark.note, folder_, error));
+}
+
+// The manifest goes first: without it the rest is nothing. Which drives it names is asked only for
+// what was kept in another area, before the state went to this one: in a copied folder they are
+// those of the run that it was copied from.
 void KeptCheckpoints::remove(const RunAt& run, std::int64_t step) const {
   std::optional<Manifest> kept;
   try {
@@ -100,12 +109,13 @@ void KeptCheckpoints::remove(const RunAt& run, std::int64_t step) const {
   manifests_.remove(step);
   for (const std::string& drive : run.drives)
     ::unlink(nvme::area_file(drive, area_name(run.area, step)).c_str());
-  if (!kept) return;
-  for (const std::string& drive : kept->drives) {
-    const std::string file = nvme::area_file(drive, kept->area);
-    const auto mark = nvme::read_area_mark(file);
-    if (mark && std::find(owners_.begin(), owners_.end(), mark->owner) != owners_.end())
-      ::unlink(file.c_str());
+  if (!kept || kept->area.starts_with(run.area + "-kept-")) return;
+  std::set<std::string> places(kept->drives.begin(), kept->drives.end());
+  places.insert(run.drives.begin(), run.drives.end());
+  places.insert(folder_);
+  for (const std::string& place : places) {
+    const std::string file = nvme::area_file(place, kept->area);
+    if (const auto mark = nvme::read_area_mark(file); mark && is_own(*mark)) ::unlink(file.c_str());
   }
 }
 

@@ -59,6 +59,8 @@ class KeptCheckpoints {
   void clean(const RunAt& run, bool all) const;
 
  private:
+  bool is_own(const nvme::AreaMark& mark) const;
+
   std::string folder_;
   ManifestFolder manifests_;
   std::vector<nvme::AreaOwner> owners_;

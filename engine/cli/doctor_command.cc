@@ -121,14 +121,15 @@ void print_lines(const std::vector<DoctorLine>& lines, const char* indent) {
 // The folder's run uses it, or another one has taken its place there.
 std::string whose(const AreaLine& area) {
   if (area.run_folder.empty()) return "";
-  std::string used;
+  std::vector<std::string> used;
   try {
-    used = train::area_name(area.run_folder);
+    used = train::areas_of(area.run_folder);
   } catch (const Error&) {
     // A damaged folder names none.
   }
-  const bool in_use = !used.empty() && (area.name == used + nvme::kAreaEnding ||
-                                        area.name.starts_with(used + "-kept-"));
+  const bool in_use = std::any_of(used.begin(), used.end(), [&](const std::string& name) {
+    return area.name == name + nvme::kAreaEnding || area.name.starts_with(name + "-kept-");
+  });
   return str(in_use ? ", of the run in " : ", of a run that is no longer in ", area.run_folder);
 }
 

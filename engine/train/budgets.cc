@@ -7,6 +7,8 @@
 #include "engine/base/log.h"
 #include "engine/base/machine.h"
 #include "engine/base/str.h"
+#include "engine/checkpoint/manifest.h"
+#include "engine/train/relocation.h"
 #include "engine/train/run_area.h"
 #include "nvme/areas.h"
 #include "nvme/directory.h"
@@ -50,7 +52,7 @@ void refuse_beyond_machine(const plan::Plan& plan) {
   }
 }
 
-plan::Budgets budgets(const config::RunConfig& config, Bytes host_base) {
+plan::Budgets budgets(const config::RunConfig& config, Bytes host_base, bool fresh) {
   plan::Budgets result;
   result.host_base = host_base;
   result.host_base_varies = kBaseVaries;
@@ -65,7 +67,12 @@ plan::Budgets budgets(const config::RunConfig& config, Bytes host_base) {
     bool bounded = true;  // each folder by its capacity
   };
   std::map<std::uint64_t, Space> spaces;
-  const std::string area = area_name(config.output_dir);
+  std::string area = area_name(config.output_dir);
+  if (const auto newest = checkpoint::ManifestFolder(config.output_dir).find().newest) {
+    // The state is copied, and stays where it is until then.
+    const auto moves = relocation(*newest, config);
+    if (moves && !fresh) area = moves->move.to.name;
+  }
   for (const config::NvmeDrive& drive : config.memory.nvme) {
     nvme::check_directory(drive.path);
     const auto [entry, made] = spaces.try_emplace(nvme::file_system_id(drive.path));
@@ -86,8 +93,8 @@ plan::Budgets budgets(const config::RunConfig& config, Bytes host_base) {
   return result;
 }
 
-plan::Budgets budgets_now(const config::RunConfig& config, model::DType compute) {
-  return budgets(config, host_base_now(compute));
+plan::Budgets budgets_now(const config::RunConfig& config, model::DType compute, bool fresh) {
+  return budgets(config, host_base_now(compute), fresh);
 }
 
 }  // namespace zinf::train

@@ -14,11 +14,12 @@ Bytes host_base_now(model::DType compute);
 // What is free now, less 2 GiB or a tenth of it, whichever is more.
 Bytes default_host_budget();
 
-// Budgets of this machine, or as the config sets them. Error(kUsage) when a drive's folder can't be
-// used.
-plan::Budgets budgets(const config::RunConfig& config, Bytes host_base);
+// Budgets of this machine, or as the config sets them. fresh: the run that is there goes.
+// Error(kUsage) when a drive's folder can't be used.
+plan::Budgets budgets(const config::RunConfig& config, Bytes host_base, bool fresh = false);
 // The same for this process as it is now.
-plan::Budgets budgets_now(const config::RunConfig& config, model::DType compute);
+plan::Budgets budgets_now(const config::RunConfig& config, model::DType compute,
+                          bool fresh = false);
 
 // Error(kDoesNotFit) for a plan inside a host budget that this machine does not have; a warning
 // where other processes hold what the plan counts on.

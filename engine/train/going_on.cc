@@ -46,9 +46,11 @@ void GoingOn::go_back(std::int64_t step) {
 
 void GoingOn::relocate() {
   if (found_.newest->area != area_.name) return;  // another run's, which check_resume() refuses
-  relocation_ = relocation(*found_.newest, config_);
+  // With one slot a kept commit would go over the newest one, which its manifest still names.
+  const bool overwritten = goes_back_ && config_.checkpoint.slots == 1;
+  relocation_ = relocation(*found_.newest, config_, overwritten);
   if (!relocation_) return;
-  if (!found_.skipped.empty()) {
+  if (!found_.skipped.empty() && !goes_back_) {
     // Of the two commits that there are, the older one would have to be known as whole in both
     // areas.
     throw Error(ErrorKind::kUsage,
@@ -57,7 +59,6 @@ void GoingOn::relocate() {
                     relocation_->what),
                 "go on with the run's own drives and slots once, then with others");
   }
-  log::info(str("resume: ", relocation_->what, ": the state is copied to a new area"));
   if (!commit_) return;
   if (!source_) source_ = commit_;
   commit_->area = relocation_->move.to.name;
@@ -70,22 +71,48 @@ nvme::OpenMode GoingOn::open_mode() const {
   return commit_ && (there || !source_) ? nvme::OpenMode::kReopen : nvme::OpenMode::kReplace;
 }
 
-void GoingOn::prepare() {
-  settle_move(folder_.path(), area_);
-  if (relocation_) area_.move = relocation_->move;
-  keep_area(folder_.path(), area_);
+void GoingOn::settle() { settle_move(folder_.path(), area_); }
+
+void GoingOn::say_move() const {
+  if (relocation_)
+    log::info(str("resume: ", relocation_->what, ": the state is copied to a new area"));
 }
 
-void GoingOn::copy(Session& session, const plan::Plan& plan, const nvme::StoreOptions& store,
+void GoingOn::prepare() {
+  if (!relocation_) return keep_area(folder_.path(), area_);
+  const AreaPlace& from = relocation_->move.from;
+  for (const std::string& drive : from.drives) {
+    if (const std::string file = nvme::area_file(drive, from.name); nvme::area_in_use(file)) {
+      throw Error(ErrorKind::kFailed, str("swap area ", file, " is in use by another process"),
+                  "wait for it to end");
+    }
+  }
+  say_move();
+  area_.move = relocation_->move;
+  keep_area(folder_.path(), area_);
+  // What it is moved from is dropped only with this mark, which no copy of the run folder knows.
+  mark_area(area_, from.name, from.drives);
+}
+
+bool GoingOn::copy(Session& session, const plan::Plan& plan, const nvme::StoreOptions& store,
                    const checkpoint::Manifest& base) {
   const checkpoint::KeptCheckpoints kept(folder_.path());
-  const std::string pages = (goes_back_ ? kept.manifests() : manifests()).pages(*source_);
-  copy_commit(*source_, pages, area_folders(*source_, config_), plan, store, session.tiers(),
-              commit_->slot);
+  std::string pages;
+  try {
+    pages = (goes_back_ ? kept.manifests() : manifests()).pages(*source_);
+  } catch (const Error& error) {
+    if (config_.io.verify) throw;
+    log::warning(str("resume: copied without checksums: ", error.what()));
+  }
+  if (!copy_commit(*source_, pages, area_folders(*source_, config_), plan, store, session.tiers(),
+                   commit_->slot))
+    return false;
   commit_->drives = base.drives;
   commit_->extents = base.extents;
-  commit_->resolved_config = base.resolved_config;  // it says how the area is read
+  commit_->resolved_config = config_in_layout(*source_, config_);
+  if (pages.empty()) commit_->pages.clear();
   manifests().publish(*commit_, pages);
+  return true;
 }
 
 void GoingOn::restore(Session& session, const std::string& pages) const {
@@ -95,9 +122,9 @@ void GoingOn::restore(Session& session, const std::string& pages) const {
   session.states().restore(commit_->slot, commit_->moments_are_zero);
 }
 
-void GoingOn::take(Session& session, const plan::Plan& plan, const nvme::StoreOptions& store,
+bool GoingOn::take(Session& session, const plan::Plan& plan, const nvme::StoreOptions& store,
                    const checkpoint::Manifest& base, std::int64_t steps) {
-  if (source_) copy(session, plan, store, base);
+  if (source_ && !copy(session, plan, store, base)) return false;
   const std::string pages = config_.io.verify ? manifests().pages(*commit_) : "";
   if (config_.io.verify && pages.empty())
     log::warning("resume: the commit has no checksums; frozen weights never get any");
@@ -110,6 +137,7 @@ void GoingOn::take(Session& session, const plan::Plan& plan, const nvme::StoreOp
   area_.name = commit_->area;
   settle_move(folder_.path(), area_);
   log::info(str("resumed after step ", commit_->step, " of ", steps));
+  return true;
 }
 
 }  // namespace zinf::train

@@ -17,7 +17,7 @@
 
 namespace zinf::train {
 
-// In this order: constructor, prepare(), take() with the area open.
+// In this order: constructor, settle(), prepare(), take() with the area open.
 class GoingOn {
  public:
   // Looks only. of: the commit that is looked at, in a dry run; none: the newest that there is.
@@ -42,11 +42,15 @@ class GoingOn {
   }
   nvme::OpenMode open_mode() const;
 
-  // Makes known whose the area is that will be opened, durable, and drops what a killed process
-  // left.
+  // Drops what a killed process left of another area: before space is looked at.
+  void settle();
+  // Says that the state will be copied to another area, if so.
+  void say_move() const;
+  // Makes known, durable, whose the area is that will be opened.
   void prepare();
   // The commit into the area, and the area that it leaves dropped. base: of the run's manifests.
-  void take(Session& session, const plan::Plan& plan, const nvme::StoreOptions& store,
+  // false: a signal came while it was copied; the run is as it was.
+  bool take(Session& session, const plan::Plan& plan, const nvme::StoreOptions& store,
             const checkpoint::Manifest& base, std::int64_t steps);
   // What the drive gives back from now on is held against what the commit says was written. pages:
   // its page table; empty: it has none, or nothing is verified.
@@ -58,7 +62,7 @@ class GoingOn {
   }
   void go_back(std::int64_t step);
   void relocate();
-  void copy(Session& session, const plan::Plan& plan, const nvme::StoreOptions& store,
+  bool copy(Session& session, const plan::Plan& plan, const nvme::StoreOptions& store,
             const checkpoint::Manifest& base);
 
   const config::RunConfig& config_;

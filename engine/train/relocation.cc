@@ -4,7 +4,11 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/signals.h"
 #include "engine/base/str.h"
+#include "engine/config/load.h"
+#include "engine/config/reference.h"
+#include "engine/observe/atomic_file.h"
 #include "engine/train/read_slot.h"
 #include "engine/train/run_folder.h"
 #include "nvme/areas.h"
@@ -36,7 +40,7 @@ std::vector<std::string> area_folders(const checkpoint::Manifest& commit,
 }
 
 std::optional<Relocation> relocation(const checkpoint::Manifest& newest,
-                                     const config::RunConfig& config) {
+                                     const config::RunConfig& config, bool overwritten) {
   const std::vector<std::string> from = area_folders(newest, config), to = state_drives(config);
   if (!nvme::area_is_there(newest.area, from)) return std::nullopt;
   Relocation result;
@@ -45,12 +49,20 @@ std::optional<Relocation> relocation(const checkpoint::Manifest& newest,
     result.what += str(result.what.empty() ? "" : "; ", "checkpoint.slots: ", slots_of(newest),
                        " -> ", config.checkpoint.slots);
   }
+  if (result.what.empty() && overwritten) result.what = "checkpoint.slots: 1";
   if (result.what.empty()) return std::nullopt;
   result.move = {{newest.area, from}, {new_area_name(), to}};
   return result;
 }
 
-void copy_commit(const checkpoint::Manifest& commit, const std::string& pages,
+std::string config_in_layout(const checkpoint::Manifest& commit, const config::RunConfig& config) {
+  config::RunConfig before = config::load_text(commit.resolved_config, "the run's config").config;
+  before.memory.nvme = config.memory.nvme;
+  before.checkpoint.slots = config.checkpoint.slots;
+  return resolved_yaml(before);
+}
+
+bool copy_commit(const checkpoint::Manifest& commit, const std::string& pages,
                  const std::vector<std::string>& drives, const plan::Plan& plan,
                  const nvme::StoreOptions& store, swap::Tiers& to, int slot) {
   swap::TierOptions options;
@@ -79,6 +91,7 @@ void copy_commit(const checkpoint::Manifest& commit, const std::string& pages,
   double said = now_seconds();
   read_slot(from, commit.slot, extents,
             [&](int extent, Bytes at, const std::byte* memory, Bytes bytes) {
+              if (stop_requested() != 0) return;
               wait_for_io([&](nvme::IoCallback done) {
                 to.write(extent, slot, at, memory, bytes, std::move(done));
               });
@@ -88,7 +101,11 @@ void copy_commit(const checkpoint::Manifest& commit, const std::string& pages,
               log::info(str("resume: ", format_bytes(copied), " of ", format_bytes(all),
                             " of step ", commit.step, " are copied"));
             });
+  if (stop_requested() != 0) return false;
   to.store()->sync();
+  // The new files' names too: the old area goes soon.
+  for (const nvme::DriveOptions& drive : store.drives) observe::sync_folder(drive.path);
+  return true;
 }
 
 }  // namespace zinf::train

@@ -20,9 +20,10 @@ struct Relocation {
   std::string what;  // "drives: /a -> /a /b; checkpoint.slots: 2 -> 1"
   AreaMove move;     // to a new name
 };
-// nullopt: the newest commit's area serves the config as it is, or can't be found.
+// nullopt: the newest commit's area can't be found, or serves the config as it is. overwritten: its
+// only slot is to be written with something else, so that it does not.
 std::optional<Relocation> relocation(const checkpoint::Manifest& newest,
-                                     const config::RunConfig& config);
+                                     const config::RunConfig& config, bool overwritten = false);
 
 // Most slots of any state; frozen ones have one.
 int slots_of(const checkpoint::Manifest& manifest);
@@ -32,9 +33,13 @@ int slots_of(const checkpoint::Manifest& manifest);
 std::vector<std::string> area_folders(const checkpoint::Manifest& commit,
                                       const config::RunConfig& config);
 
+// The commit's config, with its layout of the area from another.
+std::string config_in_layout(const checkpoint::Manifest& commit, const config::RunConfig& config);
+
 // Reads a commit where it lies, page by page verified, and writes it into `slot` of the run's
-// tiers; durable when it returns. drives: area_folders(). store: the run's, for its settings.
-void copy_commit(const checkpoint::Manifest& commit, const std::string& pages,
+// tiers; durable when it returns true. false: a signal asks to stop. drives: area_folders(). store:
+// the run's, for its settings.
+bool copy_commit(const checkpoint::Manifest& commit, const std::string& pages,
                  const std::vector<std::string>& drives, const plan::Plan& plan,
                  const nvme::StoreOptions& store, swap::Tiers& to, int slot);
 

@@ -11,6 +11,7 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/str.h"
+#include "engine/checkpoint/kept.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/observe/atomic_file.h"
 #include "nvme/area_header.h"
@@ -109,25 +110,42 @@ bool is_owner(const RunArea& area, const nvme::AreaMark& mark) {
              : std::find(area.owners.begin(), area.owners.end(), mark.owner) != area.owners.end();
 }
 
-// The mark of an owner that this folder does not know.
-std::optional<nvme::AreaMark> other_owner(const RunArea& area,
-                                          const std::vector<std::string>& drives) {
+struct MarkedFile {
+  std::string path;
+  nvme::AreaMark mark;
+};
+// A file of the area with the mark of an owner that this folder does not know.
+std::optional<MarkedFile> other_owner(const RunArea& area, const std::vector<std::string>& drives) {
   for (const std::string& drive : drives) {
-    const auto mark = nvme::read_area_mark(nvme::area_file(drive, area.name));
-    if (mark && !is_owner(area, *mark)) return mark;
+    const std::string file = nvme::area_file(drive, area.name);
+    const auto mark = nvme::read_area_mark(file);
+    if (mark && !is_owner(area, *mark)) return MarkedFile{file, *mark};
   }
   return std::nullopt;
 }
 
 void refuse_other_owner(const RunArea& area, const std::vector<std::string>& drives) {
-  const auto mark = other_owner(area, drives);
-  if (!mark) return;
+  const auto file = other_owner(area, drives);
+  if (!file) return;
   throw Error(
       ErrorKind::kFailed,
-      str("swap area ", nvme::area_file(drives.front(), area.name), " belongs to another run, in ",
-          mark->note, ": two run folders never share an area"),
+      str("swap area ", file->path, " belongs to another run, in ", file->mark.note,
+          ": two run folders never share an area"),
       "go on in that folder, put this run's own area back, or --fresh, which begins a run with an "
       "area of its own");
+}
+
+// Where files of the run's area may be: on the config's drives, and if they are not all there, also
+// where its newest commit was written.
+std::vector<std::string> places_of(const std::string& run_folder, const RunArea& area,
+                                   std::vector<std::string> drives) {
+  const auto newest = checkpoint::ManifestFolder(run_folder).find().newest;
+  if (!newest || (newest->drives.size() == drives.size() && nvme::area_is_there(area.name, drives)))
+    return drives;
+  for (const std::string& drive : area_drives(run_folder, newest->area, newest->drives)) {
+    if (std::find(drives.begin(), drives.end(), drive) == drives.end()) drives.push_back(drive);
+  }
+  return drives;
 }
 
 struct FileId {
@@ -147,26 +165,40 @@ bool same_folder(const std::string& a, const std::string& b) {
   return a == b || (first && first == second);
 }
 
-// Another folder, where this one once was, has the very area that this one would use.
-bool shared_with(const std::string& other, const RunArea& area,
-                 const std::vector<std::string>& drives) {
-  std::optional<RunArea> theirs;
-  try {
-    theirs = read_note(other);
-  } catch (const Error&) {
-    return true;  // it can't be told
-  }
-  if (!theirs || theirs->name != area.name) return false;
-  std::vector<std::string> their_drives{other};
-  if (const auto newest = checkpoint::ManifestFolder(other).find().newest)
-    their_drives = newest->drives;
-  for (const std::string& theirs_at : their_drives) {
-    const auto id = file_id(nvme::area_file(theirs_at, area.name));
-    for (const std::string& drive : drives) {
-      if (id && id == file_id(nvme::area_file(drive, area.name))) return true;
+// Whether one file of this name is in some folder of both.
+bool same_file(const std::string& area, const std::vector<std::string>& a,
+               const std::vector<std::string>& b) {
+  for (const std::string& first : a) {
+    const auto id = file_id(nvme::area_file(first, area));
+    for (const std::string& second : b) {
+      if (id && id == file_id(nvme::area_file(second, area))) return true;
     }
   }
   return false;
+}
+
+// Another folder, where this one once was, has the very area that this one would use, or keeps a
+// checkpoint of its own beside it, which this one does not know.
+bool shared_with(const std::string& other, const RunArea& area,
+                 const std::vector<std::string>& drives) {
+  try {
+    const auto theirs = known_area(other);
+    if (!theirs) return false;
+    std::vector<std::string> their_drives{other};
+    if (const auto newest = checkpoint::ManifestFolder(other).find().newest)
+      their_drives = newest->drives;
+    if (theirs->name == area.name) return same_file(area.name, their_drives, drives);
+    const checkpoint::KeptCheckpoints kept(other);
+    for (const std::int64_t step : kept.steps()) {
+      const checkpoint::Manifest manifest = kept.manifest(step);
+      if (manifest.area.starts_with(area.name + "-kept-") &&
+          same_file(manifest.area, manifest.drives, drives))
+        return true;
+    }
+    return false;
+  } catch (const Error&) {
+    return true;  // it can't be told
+  }
 }
 
 // Those that the area's files are marked with, else a new one.
@@ -207,14 +239,26 @@ std::string area_name(const std::string& run_folder) {
   return area ? area->name : "";
 }
 
+std::vector<std::string> areas_of(const std::string& run_folder) {
+  std::vector<std::string> names;
+  if (const auto area = known_area(run_folder)) {
+    names.push_back(area->name);
+    if (area->move) names.insert(names.end(), {area->move->from.name, area->move->to.name});
+  }
+  const checkpoint::KeptCheckpoints kept(run_folder);
+  for (const std::int64_t step : kept.steps()) names.push_back(kept.manifest(step).area);
+  return names;
+}
+
 RunArea find_area(const std::string& run_folder, const std::vector<std::string>& drives) {
   const auto found = known_area(run_folder);
   if (!found) return new_area(run_folder, drives);
-  refuse_other_owner(*found, drives);
+  const std::vector<std::string> places = places_of(run_folder, *found, drives);
+  refuse_other_owner(*found, places);
   RunArea area = *found;
   const std::string here = canonical(run_folder);
   if (!same_folder(area.folder, here)) {
-    if (shared_with(area.folder, area, drives)) {
+    if (shared_with(area.folder, area, places)) {
       throw Error(ErrorKind::kUsage,
                   str("run folder ", here, " is a copy of ", area.folder,
                       ", which uses the same swap area (", area.name,
@@ -226,7 +270,7 @@ RunArea find_area(const std::string& run_folder, const std::vector<std::string>&
     area.owners.insert(area.owners.begin(), nvme::make_area_id());
     area.folder = here;
   }
-  if (area.owners.empty()) area.owners = owners_in(drives, area.name);
+  if (area.owners.empty()) area.owners = owners_in(places, area.name);
   return area;
 }
 
@@ -252,9 +296,36 @@ void keep_area(const std::string& run_folder, const RunArea& area) {
 
 std::string new_area_name() { return area_name_of(nvme::make_area_id()); }
 
+namespace {
+
+// false: it may be another's, or can't be removed now, which has been said.
+bool remove_left_area(const RunArea& area, const std::string& drive, const std::string& name,
+                      bool may_be_unmarked) {
+  const std::string file = nvme::area_file(drive, name);
+  std::error_code error;
+  if (!fs::exists(file, error)) return fs::exists(drive, error);
+  const auto mark = nvme::read_area_mark(file);
+  std::string why = "it has the mark of another run folder, or none";
+  // A copy of this folder knows the older marks too.
+  if (mark ? mark->owner == area.owners.front() : may_be_unmarked) {
+    try {
+      nvme::remove_area(file);
+      return true;
+    } catch (const Error& refused) {
+      why = refused.what();
+    }
+  }
+  log::warning(str("the area that the state was moved from, or to in vain, stays: ", file, ": ",
+                   why, "; to delete it: zinf doctor ", drive, " --remove ", name));
+  return false;
+}
+
+}  // namespace
+
 void settle_move(const std::string& run_folder, RunArea& area) {
   if (!area.move) return;
-  const AreaPlace& left = area.name == area.move->to.name ? area.move->from : area.move->to;
+  const bool moved = area.name == area.move->to.name;
+  const AreaPlace& left = moved ? area.move->from : area.move->to;
   const checkpoint::ManifestFolder manifests(run_folder);
   for (const std::int64_t step : manifests.steps()) {
     try {
@@ -263,19 +334,13 @@ void settle_move(const std::string& run_folder, RunArea& area) {
       // Whoever looks for a commit says what is wrong with it.
     }
   }
-  for (const std::string& drive : area_drives(run_folder, left.name, left.drives)) {
-    for (const std::string& name : {left.name, left.name + "-scratch"}) {
-      const std::string file = nvme::area_file(drive, name);
-      const auto mark = nvme::read_area_mark(file);
-      std::error_code error;
-      if (!fs::exists(file, error) || (mark && !is_owner(area, *mark))) continue;
-      try {
-        nvme::remove_area(file);
-      } catch (const Error& refused) {
-        log::warning(str("the area that the state was moved from stays: ", refused.what()));
-      }
-    }
+  const std::vector<std::string> drives = area_drives(run_folder, left.name, left.drives);
+  bool gone = true;
+  for (const std::string& drive : drives) {
+    remove_left_area(area, drive, left.name + "-scratch", true);
+    gone &= remove_left_area(area, drive, left.name, !moved);
   }
+  if (gone) checkpoint::KeptCheckpoints(run_folder).clean({left.name, drives}, false);
   area.move.reset();
   keep_area(run_folder, area);
 }
@@ -295,7 +360,8 @@ bool is_kept_here(const std::string& run_folder, const std::string& area,
                   const std::vector<std::string>& drives) {
   const auto run = known_area(run_folder);
   if (!run || area.starts_with(run->name + "-kept-")) return true;
-  return std::all_of(drives.begin(), drives.end(), [&](const std::string& drive) {
+  const std::vector<std::string> places = area_drives(run_folder, area, drives);
+  return std::all_of(places.begin(), places.end(), [&](const std::string& drive) {
     const auto mark = nvme::read_area_mark(nvme::area_file(drive, area));
     return mark && is_owner(*run, *mark);
   });
@@ -304,9 +370,8 @@ bool is_kept_here(const std::string& run_folder, const std::string& area,
 std::vector<std::string> area_drives(const std::string& run_folder, const std::string& area,
                                      const std::vector<std::string>& drives) {
   std::error_code error;
-  const bool moved = drives.size() == 1 && !fs::exists(nvme::area_file(drives[0], area), error) &&
-                     fs::exists(nvme::area_file(run_folder, area), error);
-  return moved ? std::vector<std::string>{run_folder} : drives;
+  const bool here = drives.size() == 1 && fs::exists(nvme::area_file(run_folder, area), error);
+  return here ? std::vector<std::string>{run_folder} : drives;
 }
 
 }  // namespace zinf::train

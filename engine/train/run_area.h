@@ -34,6 +34,9 @@ struct RunArea {
 
 // "" when the folder names none: as its file `area` says, else as its newest commit does.
 std::string area_name(const std::string& run_folder);
+// Of every area that the run in the folder has a use for: its own, those of a move under way, those
+// of kept commits.
+std::vector<std::string> areas_of(const std::string& run_folder);
 
 // The area of a run that goes on in this folder; of a moved one as it will be. A folder without a
 // run gets a new name. Nothing is written. Error(kUsage): the folder is a copy of one that is still
@@ -44,8 +47,9 @@ RunArea area_to_begin(const std::string& run_folder, const std::vector<std::stri
 
 // Writes the file `area`, durable, unless it says so already: before the area is made or marked.
 void keep_area(const std::string& run_folder, const RunArea& area);
-// Drops the area that is worth nothing, and what commits name it, once that may be done: the newest
-// commit lies in `name`. Writes the file `area`.
+// After a move, or one that a killed process left: drops the area that is worth nothing, the
+// commits that name it and copies that nobody knows. What may be another's stays, and is said.
+// Writes the file `area`.
 void settle_move(const std::string& run_folder, RunArea& area);
 // Of an area that no other has.
 std::string new_area_name();
@@ -60,7 +64,7 @@ bool is_kept_here(const std::string& run_folder, const std::string& area,
                   const std::vector<std::string>& drives);
 
 // Where the area of a commit lies: the drives that its manifest names, or the run folder itself,
-// which may have been moved since.
+// which may have been moved or copied since.
 std::vector<std::string> area_drives(const std::string& run_folder, const std::string& area,
                                      const std::vector<std::string>& drives);
 

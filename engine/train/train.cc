@@ -90,13 +90,14 @@ class TrainingRun {
   }
 
   void make_the_plan() {
+    if (!options_.dry_run) going_on_->settle();
     model::set_compute_threads(usable_physical_cores());
     compute_ = make_torch_compute(model_.model);
     optimizer_.emplace(optimizer_format(config_, model_.compute_type()), optimizer_hyper(config_));
     log::info(optimizer_line(config_, *optimizer_, pool_));
     const data::ShapeClass largest = data_.train->shape_classes().front();
     shape_ = {largest.rows, largest.length};
-    const plan::Budgets budget = budgets_now(config_, model_.compute_type());
+    const plan::Budgets budget = budgets_now(config_, model_.compute_type(), options_.fresh);
     refuse_too_large(config_, model_, batch_, shape_, budget, budget.host);
     const StageProbe probe = probe_stages(model_.model.spec, *compute_, shape_, budget.device);
     if (model_.compute_type() == model::DType::kFloat16)
@@ -105,7 +106,7 @@ class TrainingRun {
     hardware_ = measure_hardware(config_, *optimizer_, pool_);
     plan_ = plan_with_room(store_now(), options_.fresh, hardware_, [&] {
       return make_plan(plan_request(config_, model_, batch_, shape_, probe, hardware_,
-                                    budgets_now(config_, model_.compute_type())));
+                                    budgets_now(config_, model_.compute_type(), options_.fresh)));
     });
     refuse_beyond_machine(plan_);
   }
@@ -128,6 +129,7 @@ class TrainingRun {
   void check_going_on() const {
     const checkpoint::Manifest* before = going_on_->would_be();
     if (before == nullptr || (before->finished && before->step == *steps_)) return;
+    going_on_->say_move();
     check_resume(*before, base_of(store_now()), config_, options_.allow, going_on_->is_copied());
   }
 
@@ -160,7 +162,8 @@ class TrainingRun {
                                        going_on_->area(), session_->tiers()))
       keeper_.emplace(std::move(*keeping));
     if (resume() != nullptr) {
-      going_on_->take(*session_, plan_, store, committer_->base(), *steps_);
+      taken_ = going_on_->take(*session_, plan_, store, committer_->base(), *steps_);
+      if (!taken_) return;
       if (two_slots()) committer_->last_step_is(resume()->step);
     } else {
       session_->load(*model_.weights);
@@ -235,7 +238,7 @@ class TrainingRun {
   // A signal came before the first step: the run is as its last commit says.
   int leave_early() {
     result_.stopped_by = stop_requested();
-    if (session_ && !two_slots())
+    if (session_ && taken_ && !two_slots())
       committer_->commit(*session_, resume() != nullptr ? resume()->step : 0, false);
     if (session_) write_end_status();
     log::warning(str("stopped by ", signal_name(result_.stopped_by),
@@ -372,6 +375,7 @@ class TrainingRun {
   std::optional<std::int64_t> steps_;  // of the whole run; none: known once the data is open
   RunFolder folder_;
   std::optional<GoingOn> going_on_;
+  bool taken_ = true;  // nothing, or the commit that the run goes on from, has come into the area
   ModelInput model_;
   BatchShape batch_;
   data::DataSet data_;

@@ -2,13 +2,16 @@
 import copy
 import json
 import os
+import pathlib
 import shutil
 import signal
+import time
 import unittest
 
 import zinf_runner as z
 from field_case import ON_HOST, ON_NVME, sets
 from resume_test import DIE_AT, ResumeCase
+from swap_test import STOP_AT
 
 KEEP = ("checkpoint.keep=3", "checkpoint.keep_every=2")
 
@@ -88,6 +91,17 @@ class Relocated(RelocationCase):
         folder = self.workspace.path / "run"
         self.goes_on(self.on(folder, "a"), folder, "--steps", "4", *sets(ON_NVME, "io.verify=false"))
         self.goes_on(self.on(folder, "b", "c"), folder, *sets(ON_NVME))
+        self.assertEqual(self.figures(folder), whole)
+
+    def test_without_a_page_table(self):
+        """io.verify: false says that it does not matter."""
+        whole = self.whole(*sets(ON_NVME))
+        folder = self.workspace.path / "run"
+        self.goes_on(self.on(folder, "a"), folder, "--steps", "4", *sets(ON_NVME))
+        for file in folder.glob("pages-*.bin"):
+            file.unlink()
+        err = self.goes_on(self.on(folder, "b"), folder, *sets(ON_NVME, "io.verify=false"))
+        self.assertIn("copied without checksums", err)
         self.assertEqual(self.figures(folder), whole)
 
     def test_a_dry_run_says_it_and_moves_nothing(self):
@@ -177,6 +191,140 @@ class Kept(RelocationCase):
         self.goes_on(self.on(folder, "b"), folder, "--steps", "6", *settings)
         self.goes_on(self.on(folder, "b"), folder, "--fresh", "--yes", "--steps", "3", *sets(ON_NVME))
         self.only_on(folder, "b")
+
+
+    def test_back_with_one_slot(self):
+        """The newest commit is in the only slot: it stays whole until the kept one is elsewhere."""
+        whole = self.whole(*sets(ON_NVME))
+        folder = self.workspace.path / "run"
+        settings = sets(ON_NVME)
+        self.goes_on(self.on(folder, "a"), folder, "--steps", "6", *settings, *sets(*KEEP))
+        one = self.on(folder, "a", slots=1)
+        self.goes_on(one, folder, "--steps", "7", *settings)
+        self.killed(one, folder, "--resume-from", "4", *settings, ZINF_DIE_AFTER="area")
+        self.assertEqual(self.verified(folder)["step"], 7)
+        err = self.goes_on(one, folder, "--resume-from", "4", *settings)
+        self.assertIn("resumed after step 4 of 12", err)
+        self.assertEqual(self.figures(folder), whole)
+
+    def test_after_the_folder_was_moved(self):
+        """The area and the kept ones lie in the run folder itself, in two layouts."""
+        whole = self.whole(*sets(ON_NVME))
+        folder, moved = self.workspace.path / "run", self.workspace.path / "moved"
+        settings = sets(ON_HOST, "checkpoint.every=1", "checkpoint.keep=2", "checkpoint.keep_every=2")
+        self.goes_on(self.on(folder), folder, "--steps", "3", *settings)
+        shutil.move(folder, moved)
+        self.goes_on(self.on(moved, slots=1), moved, "--steps", "4", *sets(ON_HOST))
+        self.assertEqual(self.verified(moved, "--step", "2")["step"], 2)
+        err = self.goes_on(self.on(moved), moved, "--resume-from", "2", *settings)
+        self.assertIn("resumed after step 2 of 12", err)
+        self.assertEqual(self.figures(moved), whole)
+        self.assertEqual(len(self.areas(moved)[""]), 2, "its own and one kept")
+
+    def test_doctor_knows_them(self):
+        folder = self.workspace.path / "run"
+        self.goes_on(self.on(folder, "a"), folder, "--steps", "5", *sets(ON_NVME, *KEEP))
+        self.goes_on(self.on(folder, "b"), folder, "--steps", "6", *sets(ON_NVME, *KEEP))
+        code, out, err = z.run("doctor", self.workspace.path / "a")
+        self.assertEqual(code, 0, err)
+        self.assertEqual(out.count(f"of the run in {folder}"), 2, out)
+        self.assertNotIn("no longer", out)
+
+
+class Copied(RelocationCase):
+    """A copy of a run folder is not that run: what the first one has is never taken or dropped."""
+
+    def half(self, *drives):
+        folder = self.workspace.path / "first"
+        place = ON_NVME if drives else ON_HOST
+        self.goes_on(self.on(folder, *drives), folder, "--steps", "5", *sets(place, "checkpoint.every=1", *KEEP))
+        return folder
+
+    def test_to_another_drive(self):
+        first, second = self.half("a"), self.workspace.path / "second"
+        shutil.copytree(first, second)
+        before = self.areas(first)
+        code, _, err = z.train(self.on(second, "b"), second, *sets(ON_NVME))
+        self.assertEqual(code, 2, err)
+        self.assertIn("is a copy of", err)
+        self.assertEqual(self.areas(first), before)
+        (second / "area").unlink()  # nor without what it knows of its area
+        code, _, err = z.train(self.on(second, "b"), second, *sets(ON_NVME))
+        self.assertEqual(code, 1, err)
+        self.assertIn("belongs to another run", err)
+        self.assertEqual(self.areas(first), before)
+
+    def test_with_the_state_in_it(self):
+        whole = self.whole(*sets(ON_NVME))
+        first, second = self.half(), self.workspace.path / "second"
+        shutil.copytree(first, second)
+        before = self.areas(first)[""]
+        self.goes_on(self.on(second, "b"), second, *sets(ON_NVME, *KEEP))
+        self.assertEqual(self.figures(second), whole)
+        self.assertEqual(self.areas(first)[""], before)
+        self.goes_on(self.on(first), first, *sets(ON_HOST))
+        self.assertEqual(self.figures(first), whole)
+
+    def test_with_its_drive_too(self):
+        """Kept checkpoints of the first stay when those of the second are dropped."""
+        first, second = self.half("a"), self.workspace.path / "second"
+        shutil.copytree(first, second)
+        for file in (self.workspace.path / "a").iterdir():
+            shutil.copy(file, self.workspace.path / "b")
+        before = self.areas(first)["a"]
+        self.goes_on(self.on(second, "b"), second, *sets(ON_NVME, *KEEP))
+        self.assertEqual(self.areas(first)["a"], before)
+        for step in (2, 4):
+            self.assertEqual(self.verified(first, "--step", str(step))["step"], step)
+
+    def test_of_a_run_that_has_gone_elsewhere(self):
+        """Made before; what the first has kept since then lies where the copy would look."""
+        first, second = self.half("a"), self.workspace.path / "second"
+        shutil.copytree(first, second)
+        self.goes_on(self.on(first, "a"), first, "--steps", "7", *sets(ON_NVME, *KEEP))
+        self.goes_on(self.on(first, "b"), first, "--steps", "8", *sets(ON_NVME, "checkpoint.keep=3", "checkpoint.keep_every=100"))
+        before = self.areas(first)
+        self.assertEqual(len(before["a"]), 2, before)
+        code, _, err = z.train(self.on(second, "a"), second, "--resume-from", "4", *sets(ON_NVME, *KEEP))
+        self.assertEqual(code, 2, err)
+        self.assertIn("is a copy of", err)
+        self.assertEqual(self.areas(first), before)
+
+
+class Changed(RelocationCase):
+    def test_the_commit_keeps_its_config(self):
+        """Killed once it is copied: a change that was allowed then is none before a step is made with it."""
+        folder = self.workspace.path / "run"
+        self.goes_on(self.on(folder, "a"), folder, "--steps", "4", *sets(ON_NVME))
+        to = self.on(folder, "b")
+        other = sets(ON_NVME, "optimizer.params.lr=0.01")
+        self.killed(to, folder, "--allow", *other, ZINF_DIE_AFTER="manifest-4.json")
+        code, _, err = z.train(to, folder, *other)
+        self.assertEqual(code, 2, err)
+        self.assertIn("optimizer.params.lr: 0.001 -> 0.01", err)
+        self.goes_on(to, folder, "--steps", "5", *sets(ON_NVME))
+        self.only_on(folder, "b")
+
+    def test_a_signal_while_it_is_copied(self):
+        whole = self.whole(*sets(ON_NVME))
+        for slots in (2, 1):
+            folder = self.workspace.path / f"run-{slots}"
+            self.goes_on(self.on(folder, "a", slots=slots), folder, "--steps", "4", *sets(ON_NVME))
+            to = self.on(folder, "b", slots=slots)
+            env = {**os.environ, "LD_PRELOAD": str(STOP_AT), "ZINF_STOP_AT": "/area"}
+            process = z.start(to, folder, *sets(ON_NVME), env=env)
+            while process.poll() is None and "T (stopped)" not in pathlib.Path(f"/proc/{process.pid}/status").read_text():
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGCONT)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 143, err)
+            self.assertIn("before a step was made; the same command goes on from here", err)
+            self.assertEqual(self.verified(folder)["step"], 4)
+            self.goes_on(to, folder, *sets(ON_NVME))
+            self.only_on(folder, "b")
+            self.assertEqual(self.figures(folder), whole)
+            self.dropped(folder)
 
 
 class Refused(RelocationCase):

@@ -99,9 +99,9 @@ def metrics(run_dir):
     return [json.loads(line) for line in (pathlib.Path(run_dir) / "metrics.jsonl").read_text().splitlines()]
 
 
-def start(config, run_dir, *arguments):
+def start(config, run_dir, *arguments, **options):
     return subprocess.Popen([ZINF, "train", str(config), "--run-dir", str(run_dir), *map(str, arguments)],
-                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options)
 
 
 def wait_for_step(run_dir, step, process, timeout=120):
