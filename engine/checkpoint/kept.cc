@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine/base/error.h"
+#include "engine/base/log.h"
 #include "engine/base/str.h"
 #include "nvme/area_copy.h"
 #include "nvme/area_header.h"
@@ -88,12 +89,13 @@ std::vector<std::int64_t> KeptCheckpoints::prune(const RunAt& run, std::int64_t 
   return dropped;
 }
 
-// Of this very folder. One that this was copied from has the same owner.
-bool KeptCheckpoints::is_own(const nvme::AreaMark& mark) const {
+// Of this very folder. One that this was copied from shares all owners but the newest.
+bool KeptCheckpoints::is_own(const nvme::AreaMark& mark, const std::string& place) const {
+  const auto owner = std::find(owners_.begin(), owners_.end(), mark.owner);
+  if (owner == owners_.end()) return false;
   std::error_code error;
-  return std::find(owners_.begin(), owners_.end(), mark.owner) != owners_.end() &&
-         (!std::filesystem::exists(mark.note, error) ||
-          std::filesystem::equivalent(mark.note, folder_, error));
+  return owner == owners_.begin() || std::filesystem::equivalent(place, folder_, error) ||
+         std::filesystem::equivalent(mark.note, folder_, error);
 }
 
 // The manifest goes first: without it the rest is nothing. Which drives it names is asked only for
@@ -115,7 +117,14 @@ void KeptCheckpoints::remove(const RunAt& run, std::int64_t step) const {
   places.insert(folder_);
   for (const std::string& place : places) {
     const std::string file = nvme::area_file(place, kept->area);
-    if (const auto mark = nvme::read_area_mark(file); mark && is_own(*mark)) ::unlink(file.c_str());
+    const auto mark = nvme::read_area_mark(file);
+    if (!mark) continue;
+    if (is_own(*mark, place)) {
+      ::unlink(file.c_str());
+    } else {
+      log::warning(
+          str(file, " stays: it may be another run folder's kept checkpoint of step ", step));
+    }
   }
 }
 

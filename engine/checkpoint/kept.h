@@ -59,7 +59,7 @@ class KeptCheckpoints {
   void clean(const RunAt& run, bool all) const;
 
  private:
-  bool is_own(const nvme::AreaMark& mark) const;
+  bool is_own(const nvme::AreaMark& mark, const std::string& place) const;
 
   std::string folder_;
   ManifestFolder manifests_;

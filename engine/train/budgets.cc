@@ -7,8 +7,6 @@
 #include "engine/base/log.h"
 #include "engine/base/machine.h"
 #include "engine/base/str.h"
-#include "engine/checkpoint/manifest.h"
-#include "engine/train/relocation.h"
 #include "engine/train/run_area.h"
 #include "nvme/areas.h"
 #include "nvme/directory.h"
@@ -52,7 +50,8 @@ void refuse_beyond_machine(const plan::Plan& plan) {
   }
 }
 
-plan::Budgets budgets(const config::RunConfig& config, Bytes host_base, bool fresh) {
+plan::Budgets budgets(const config::RunConfig& config, Bytes host_base,
+                      const std::optional<std::string>& of_run) {
   plan::Budgets result;
   result.host_base = host_base;
   result.host_base_varies = kBaseVaries;
@@ -67,12 +66,7 @@ plan::Budgets budgets(const config::RunConfig& config, Bytes host_base, bool fre
     bool bounded = true;  // each folder by its capacity
   };
   std::map<std::uint64_t, Space> spaces;
-  std::string area = area_name(config.output_dir);
-  if (const auto newest = checkpoint::ManifestFolder(config.output_dir).find().newest) {
-    // The state is copied, and stays where it is until then.
-    const auto moves = relocation(*newest, config);
-    if (moves && !fresh) area = moves->move.to.name;
-  }
+  const std::string area = of_run.value_or(area_name(config.output_dir));
   for (const config::NvmeDrive& drive : config.memory.nvme) {
     nvme::check_directory(drive.path);
     const auto [entry, made] = spaces.try_emplace(nvme::file_system_id(drive.path));
@@ -93,8 +87,9 @@ plan::Budgets budgets(const config::RunConfig& config, Bytes host_base, bool fre
   return result;
 }
 
-plan::Budgets budgets_now(const config::RunConfig& config, model::DType compute, bool fresh) {
-  return budgets(config, host_base_now(compute), fresh);
+plan::Budgets budgets_now(const config::RunConfig& config, model::DType compute,
+                          const std::optional<std::string>& of_run) {
+  return budgets(config, host_base_now(compute), of_run);
 }
 
 }  // namespace zinf::train

@@ -1,6 +1,9 @@
 // What a run may take of this machine: memory and space on the drives.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "engine/config/run_config.h"
 #include "engine/model/model_spec.h"
 #include "engine/plan/planner.h"
@@ -14,12 +17,13 @@ Bytes host_base_now(model::DType compute);
 // What is free now, less 2 GiB or a tenth of it, whichever is more.
 Bytes default_host_budget();
 
-// Budgets of this machine, or as the config sets them. fresh: the run that is there goes.
-// Error(kUsage) when a drive's folder can't be used.
-plan::Budgets budgets(const config::RunConfig& config, Bytes host_base, bool fresh = false);
+// Budgets of this machine, or as the config sets them. of_run: the area whose space is this run's
+// to use; absent: that of the run in the folder. Error(kUsage) when a drive's folder can't be used.
+plan::Budgets budgets(const config::RunConfig& config, Bytes host_base,
+                      const std::optional<std::string>& of_run = {});
 // The same for this process as it is now.
 plan::Budgets budgets_now(const config::RunConfig& config, model::DType compute,
-                          bool fresh = false);
+                          const std::optional<std::string>& of_run = {});
 
 // Error(kDoesNotFit) for a plan inside a host budget that this machine does not have; a warning
 // where other processes hold what the plan counts on.

@@ -71,7 +71,10 @@ nvme::OpenMode GoingOn::open_mode() const {
   return commit_ && (there || !source_) ? nvme::OpenMode::kReopen : nvme::OpenMode::kReplace;
 }
 
-void GoingOn::settle() { settle_move(folder_.path(), area_); }
+void GoingOn::settle() {
+  // Else it is the older area that the run goes on from, because the newest commit is damaged.
+  if (!found_.newest || found_.newest->area == area_.name) settle_move(folder_.path(), area_);
+}
 
 void GoingOn::say_move() const {
   if (relocation_)
@@ -91,7 +94,11 @@ void GoingOn::prepare() {
   area_.move = relocation_->move;
   keep_area(folder_.path(), area_);
   // What it is moved from is dropped only with this mark, which no copy of the run folder knows.
-  mark_area(area_, from.name, from.drives);
+  try {
+    mark_area(area_, from.name, from.drives);
+  } catch (const Error& error) {
+    log::warning(str("what the state is moved from will stay: ", error.what()));
+  }
 }
 
 bool GoingOn::copy(Session& session, const plan::Plan& plan, const nvme::StoreOptions& store,

@@ -30,6 +30,8 @@ class GoingOn {
   const checkpoint::Manifest* commit() const { return commit_ ? &*commit_ : nullptr; }
   // The same in a dry run: what the run would go on from.
   const checkpoint::Manifest* would_be() const;
+  // What the folder's newest commit was when the run was opened; nullptr: none, or not looked for.
+  const checkpoint::Manifest* newest() const { return found_.newest ? &*found_.newest : nullptr; }
   // A dry run looks at this one from now on.
   void look_at(const checkpoint::Manifest& manifest) { commit_ = manifest; }
   // It lies elsewhere, in another layout.

@@ -22,9 +22,9 @@ void wait_for_io(const std::function<void(nvme::IoCallback)>& start) {
   done.get_future().get().throw_if_failed();
 }
 
-void read_slot(
-    swap::Tiers& tiers, int slot, int extents,
-    const std::function<void(int extent, Bytes at, std::byte* memory, Bytes bytes)>& use) {
+void read_slot(swap::Tiers& tiers, int slot, int extents,
+               const std::function<void(int extent, Bytes at, std::byte* memory, Bytes bytes)>& use,
+               const std::function<bool()>& go_on) {
   Bytes widest = 0;
   for (int extent = 0; extent < extents; ++extent)
     widest = std::max(widest, kPagesAtOnce * tiers.page_bytes(extent));
@@ -34,6 +34,7 @@ void read_slot(
     const Bytes all = tiers.extent_bytes(extent);
     ZINF_CHECK(part % plan::kPage == 0, "parts that direct I/O can read");
     for (Bytes at = 0; at < all; at += part) {
+      if (go_on && !go_on()) return;
       const Bytes bytes = std::min(part, all - at);
       wait_for_io([&](nvme::IoCallback done) {
         tiers.read(extent, slot, at, buffer.data(), bytes, std::move(done));

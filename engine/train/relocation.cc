@@ -89,18 +89,16 @@ bool copy_commit(const checkpoint::Manifest& commit, const std::string& pages,
   Bytes copied = 0;
   constexpr double kSeconds = 10;  // between two lines
   double said = now_seconds();
-  read_slot(from, commit.slot, extents,
-            [&](int extent, Bytes at, const std::byte* memory, Bytes bytes) {
-              if (stop_requested() != 0) return;
-              wait_for_io([&](nvme::IoCallback done) {
-                to.write(extent, slot, at, memory, bytes, std::move(done));
-              });
-              copied += bytes;
-              if (now_seconds() - said < kSeconds) return;
-              said = now_seconds();
-              log::info(str("resume: ", format_bytes(copied), " of ", format_bytes(all),
-                            " of step ", commit.step, " are copied"));
-            });
+  const auto write = [&](int extent, Bytes at, const std::byte* memory, Bytes bytes) {
+    wait_for_io(
+        [&](nvme::IoCallback done) { to.write(extent, slot, at, memory, bytes, std::move(done)); });
+    copied += bytes;
+    if (now_seconds() - said < kSeconds) return;
+    said = now_seconds();
+    log::info(str("resume: ", format_bytes(copied), " of ", format_bytes(all), " of step ",
+                  commit.step, " are copied"));
+  };
+  read_slot(from, commit.slot, extents, write, [] { return stop_requested() == 0; });
   if (stop_requested() != 0) return false;
   to.store()->sync();
   // The new files' names too: the old area goes soon.

@@ -246,7 +246,13 @@ std::vector<std::string> areas_of(const std::string& run_folder) {
     if (area->move) names.insert(names.end(), {area->move->from.name, area->move->to.name});
   }
   const checkpoint::KeptCheckpoints kept(run_folder);
-  for (const std::int64_t step : kept.steps()) names.push_back(kept.manifest(step).area);
+  for (const std::int64_t step : kept.steps()) {
+    try {
+      names.push_back(kept.manifest(step).area);
+    } catch (const Error&) {
+      // A damaged one names none.
+    }
+  }
   return names;
 }
 
@@ -278,6 +284,10 @@ RunArea area_to_begin(const std::string& run_folder, const std::vector<std::stri
   const auto found = known_area(run_folder);
   if (!found || !same_folder(found->folder, canonical(run_folder)) || other_owner(*found, drives))
     return new_area(run_folder, drives);
+  // The area that is dropped lies elsewhere: one of the same name here could be taken for it later.
+  const auto newest = checkpoint::ManifestFolder(run_folder).find().newest;
+  if (newest && newest->drives != drives && !nvme::area_is_there(found->name, drives))
+    return new_area(run_folder, drives);
   RunArea area = *found;
   if (area.owners.empty()) area.owners = owners_in(drives, area.name);
   return area;
@@ -303,9 +313,11 @@ bool remove_left_area(const RunArea& area, const std::string& drive, const std::
                       bool may_be_unmarked) {
   const std::string file = nvme::area_file(drive, name);
   std::error_code error;
-  if (!fs::exists(file, error)) return fs::exists(drive, error);
+  const bool drive_is_there = fs::exists(drive, error);
+  if (drive_is_there && !fs::exists(file, error)) return true;
   const auto mark = nvme::read_area_mark(file);
-  std::string why = "it has the mark of another run folder, or none";
+  std::string why =
+      drive_is_there ? "it has the mark of another run folder, or none" : "the drive is not there";
   // A copy of this folder knows the older marks too.
   if (mark ? mark->owner == area.owners.front() : may_be_unmarked) {
     try {
@@ -325,6 +337,12 @@ bool remove_left_area(const RunArea& area, const std::string& drive, const std::
 void settle_move(const std::string& run_folder, RunArea& area) {
   if (!area.move) return;
   const bool moved = area.name == area.move->to.name;
+  const AreaPlace& to = area.move->to;
+  if (moved && !nvme::area_is_there(to.name, area_drives(run_folder, to.name, to.drives))) {
+    log::warning(str("the state was moved to ", nvme::area_file(to.drives.front(), to.name),
+                     ", which is not all there: where it was moved from is left alone"));
+    return;
+  }
   const AreaPlace& left = moved ? area.move->from : area.move->to;
   const checkpoint::ManifestFolder manifests(run_folder);
   for (const std::int64_t step : manifests.steps()) {
@@ -370,7 +388,10 @@ bool is_kept_here(const std::string& run_folder, const std::string& area,
 std::vector<std::string> area_drives(const std::string& run_folder, const std::string& area,
                                      const std::vector<std::string>& drives) {
   std::error_code error;
-  const bool here = drives.size() == 1 && fs::exists(nvme::area_file(run_folder, area), error);
+  // A run folder that holds its own area names itself, also once it is another one's copy.
+  const bool here = drives.size() == 1 && fs::exists(nvme::area_file(run_folder, area), error) &&
+                    (!fs::exists(nvme::area_file(drives[0], area), error) ||
+                     fs::exists(note_file(drives[0]), error));
   return here ? std::vector<std::string>{run_folder} : drives;
 }
 

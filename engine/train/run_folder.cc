@@ -20,6 +20,7 @@
 #include "engine/config/reference.h"
 #include "engine/observe/atomic_file.h"
 #include "engine/observe/summary.h"
+#include "nvme/areas.h"
 
 namespace zinf::train {
 
@@ -83,9 +84,17 @@ void RunFolder::drop_run(const config::RunConfig& config) const {
     log::warning(str("--fresh drops the run in ", path_, ": step ", steps.back(), " and ",
                      kept.steps().size(), " kept checkpoints"));
   }
-  manifests.remove_all();
   std::vector<std::string> drives{path_};
   for (const config::NvmeDrive& drive : config.memory.nvme) drives.push_back(drive.path);
+  if (const auto newest = manifests.find().newest) {
+    for (const std::string& drive : newest->drives) {
+      const std::string file = nvme::area_file(drive, newest->area);
+      if (newest->area == area_.name || !fs::exists(file)) continue;
+      log::warning(str("the dropped run's area stays: ", file, "; to delete it: zinf doctor ",
+                       drive, " --remove ", newest->area));
+    }
+  }
+  manifests.remove_all();
   kept.clean({area_.name, drives}, true);
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {

@@ -97,7 +97,8 @@ class TrainingRun {
     log::info(optimizer_line(config_, *optimizer_, pool_));
     const data::ShapeClass largest = data_.train->shape_classes().front();
     shape_ = {largest.rows, largest.length};
-    const plan::Budgets budget = budgets_now(config_, model_.compute_type(), options_.fresh);
+    const plan::Budgets budget =
+        budgets_now(config_, model_.compute_type(), going_on_->area_name());
     refuse_too_large(config_, model_, batch_, shape_, budget, budget.host);
     const StageProbe probe = probe_stages(model_.model.spec, *compute_, shape_, budget.device);
     if (model_.compute_type() == model::DType::kFloat16)
@@ -105,8 +106,9 @@ class TrainingRun {
           make_loss_scaler(config_, resume() != nullptr ? resume()->loss_scale : std::nullopt);
     hardware_ = measure_hardware(config_, *optimizer_, pool_);
     plan_ = plan_with_room(store_now(), options_.fresh, hardware_, [&] {
-      return make_plan(plan_request(config_, model_, batch_, shape_, probe, hardware_,
-                                    budgets_now(config_, model_.compute_type(), options_.fresh)));
+      return make_plan(
+          plan_request(config_, model_, batch_, shape_, probe, hardware_,
+                       budgets_now(config_, model_.compute_type(), going_on_->area_name())));
     });
     refuse_beyond_machine(plan_);
   }
@@ -332,6 +334,7 @@ class TrainingRun {
   }
 
   std::optional<std::int64_t> last_commit() const {
+    if (!taken_ && going_on_->newest() != nullptr) return going_on_->newest()->step;
     const auto committed = committer_ ? committer_->last_step() : std::nullopt;
     return committed || resume() == nullptr ? committed : std::optional(resume()->step);
   }

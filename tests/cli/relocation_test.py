@@ -156,6 +156,40 @@ class Killed(RelocationCase):
         self.assertEqual(seen, {(True, False), (True, True), (False, True)})
 
 
+    def test_before_the_old_area_is_dropped(self):
+        """It stays until the new one is seen to be there."""
+        whole = self.whole(*sets(ON_NVME))
+        folder, away = self.workspace.path / "run", self.workspace.path / "away"
+        self.goes_on(self.on(folder, "a"), folder, "--steps", "4", *sets(ON_NVME))
+        to = self.on(folder, "b")
+        self.killed(to, folder, *sets(ON_NVME), ZINF_DIE_AFTER="manifest-4.json")
+        found = self.areas(folder)
+        self.assertEqual((len(found["a"]), bool(found["b"])), (1, True), found)
+        (self.workspace.path / "b").rename(away)
+        for config in (to, self.on(folder, "a")):
+            self.assertNotEqual(z.train(config, folder, *sets(ON_NVME))[0], 0)
+            self.assertEqual(self.areas(folder)["a"], found["a"])
+        away.rename(self.workspace.path / "b")
+        self.goes_on(to, folder, *sets(ON_NVME))
+        self.only_on(folder, "b")
+        self.assertEqual(self.figures(folder), whole)
+
+
+class Begun(RelocationCase):
+    def test_anew_elsewhere_and_back(self):
+        """What the dropped run left on its drive is not taken for the new one's state."""
+        whole = self.whole(*sets(ON_NVME))
+        for slots in (2, 1):
+            folder = self.workspace.path / f"run-{slots}"
+            settings = sets(ON_NVME, "io.verify=false")
+            self.goes_on(self.on(folder, "a", slots=slots), folder, "--steps", "6", *settings, *sets("optimizer.params.lr=0.1"))
+            err = self.goes_on(self.on(folder, "b", slots=slots), folder, "--fresh", "--yes", "--steps", "4", *settings)
+            self.assertRegex(err, r"the dropped run's area stays: \S+/a/run-\w+.zinf-area; .*zinf doctor \S+/a --remove run-")
+            self.goes_on(self.on(folder, "a", slots=slots), folder, *settings)
+            self.assertEqual(self.figures(folder), whole)
+            self.dropped(folder)
+
+
 class Kept(RelocationCase):
     def test_kept_checkpoints_stay_where_they_are(self):
         """They can be read and gone back to; one that is dropped goes from the drive that has it."""
