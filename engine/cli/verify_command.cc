@@ -14,7 +14,6 @@
 #include "engine/base/error.h"
 #include "engine/base/log.h"
 #include "engine/base/str.h"
-#include "engine/checkpoint/kept.h"
 #include "engine/cli/command.h"
 #include "engine/cli/terminal.h"
 #include "engine/cli/verify_states.h"

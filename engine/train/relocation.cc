@@ -15,15 +15,11 @@
 
 namespace zinf::train {
 
-namespace {
-
-std::string joined(const std::vector<std::string>& names) {
+std::string drives_text(const std::vector<std::string>& drives) {
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : " ") + name;
+  for (const std::string& drive : drives) text += (text.empty() ? "" : " ") + drive;
   return text;
 }
-
-}  // namespace
 
 int slots_of(const checkpoint::Manifest& manifest) {
   int most = 1;
@@ -34,9 +30,7 @@ int slots_of(const checkpoint::Manifest& manifest) {
 
 std::vector<std::string> area_folders(const checkpoint::Manifest& commit,
                                       const config::RunConfig& config) {
-  const std::vector<std::string> now = state_drives(config);
-  if (now.size() == commit.drives.size() && nvme::area_is_there(commit.area, now)) return now;
-  return area_drives(config.output_dir, commit.area, commit.drives);
+  return area_folders(config.output_dir, commit.area, commit.drives, state_drives(config));
 }
 
 std::optional<Relocation> relocation(const checkpoint::Manifest& newest,
@@ -44,7 +38,7 @@ std::optional<Relocation> relocation(const checkpoint::Manifest& newest,
   const std::vector<std::string> from = area_folders(newest, config), to = state_drives(config);
   if (!nvme::area_is_there(newest.area, from)) return std::nullopt;
   Relocation result;
-  if (from != to) result.what = str("drives: ", joined(from), " -> ", joined(to));
+  if (from != to) result.what = str("drives: ", drives_text(from), " -> ", drives_text(to));
   if (slots_of(newest) != config.checkpoint.slots) {
     result.what += str(result.what.empty() ? "" : "; ", "checkpoint.slots: ", slots_of(newest),
                        " -> ", config.checkpoint.slots);

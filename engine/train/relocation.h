@@ -25,11 +25,13 @@ struct Relocation {
 std::optional<Relocation> relocation(const checkpoint::Manifest& newest,
                                      const config::RunConfig& config, bool overwritten = false);
 
+// "/a /b", for messages.
+std::string drives_text(const std::vector<std::string>& drives);
+
 // Most slots of any state; frozen ones have one.
 int slots_of(const checkpoint::Manifest& manifest);
 
-// The folders that hold a commit's area: the config's, where there are as many and all have it (its
-// files may have been moved there), else those that it was written to.
+// The folders that hold a commit's area, see run_area.h.
 std::vector<std::string> area_folders(const checkpoint::Manifest& commit,
                                       const config::RunConfig& config);
 

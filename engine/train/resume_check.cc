@@ -146,10 +146,8 @@ void check_possible(const checkpoint::Manifest& manifest, const checkpoint::Mani
   const bool there = nvme::area_is_there(now.area, now.drives);
   if ((manifest.drives != now.drives && !there) || manifest.area != now.area ||
       slots_of(manifest) != slots_of(now)) {
-    std::string before, after;
-    for (const std::string& drive : manifest.drives) before += drive + " ";
-    for (const std::string& drive : now.drives) after += drive + " ";
-    refuse("state area", before + manifest.area, after + now.area,
+    refuse("state area", str(drives_text(manifest.drives), " ", manifest.area),
+           str(drives_text(now.drives), " ", now.area),
            "drives in memory.nvme, or those that its area was moved to");
   }
 }

@@ -140,9 +140,8 @@ void refuse_other_owner(const RunArea& area, const std::vector<std::string>& dri
 std::vector<std::string> places_of(const std::string& run_folder, const RunArea& area,
                                    std::vector<std::string> drives) {
   const auto newest = checkpoint::ManifestFolder(run_folder).find().newest;
-  if (!newest || (newest->drives.size() == drives.size() && nvme::area_is_there(area.name, drives)))
-    return drives;
-  for (const std::string& drive : area_drives(run_folder, newest->area, newest->drives)) {
+  if (!newest) return drives;
+  for (const std::string& drive : area_folders(run_folder, area.name, newest->drives, drives)) {
     if (std::find(drives.begin(), drives.end(), drive) == drives.end()) drives.push_back(drive);
   }
   return drives;
@@ -393,6 +392,13 @@ std::vector<std::string> area_drives(const std::string& run_folder, const std::s
                     (!fs::exists(nvme::area_file(drives[0], area), error) ||
                      fs::exists(note_file(drives[0]), error));
   return here ? std::vector<std::string>{run_folder} : drives;
+}
+
+std::vector<std::string> area_folders(const std::string& run_folder, const std::string& area,
+                                      const std::vector<std::string>& written,
+                                      const std::vector<std::string>& now) {
+  if (now.size() == written.size() && nvme::area_is_there(area, now)) return now;
+  return area_drives(run_folder, area, written);
 }
 
 }  // namespace zinf::train

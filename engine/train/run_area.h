@@ -67,5 +67,10 @@ bool is_kept_here(const std::string& run_folder, const std::string& area,
 // which may have been moved or copied since.
 std::vector<std::string> area_drives(const std::string& run_folder, const std::string& area,
                                      const std::vector<std::string>& drives);
+// Where it lies for a config that names the folders `now`: there, if they are as many and all have
+// it (its files may have been moved by hand), else where it was written.
+std::vector<std::string> area_folders(const std::string& run_folder, const std::string& area,
+                                      const std::vector<std::string>& written,
+                                      const std::vector<std::string>& now);
 
 }  // namespace zinf::train

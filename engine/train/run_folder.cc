@@ -86,10 +86,10 @@ void RunFolder::drop_run(const config::RunConfig& config) const {
   }
   std::vector<std::string> drives{path_};
   for (const config::NvmeDrive& drive : config.memory.nvme) drives.push_back(drive.path);
-  if (const auto newest = manifests.find().newest) {
+  if (const auto newest = manifests.find().newest; newest && newest->area != area_.name) {
     for (const std::string& drive : newest->drives) {
       const std::string file = nvme::area_file(drive, newest->area);
-      if (newest->area == area_.name || !fs::exists(file)) continue;
+      if (!fs::exists(file)) continue;
       log::warning(str("the dropped run's area stays: ", file, "; to delete it: zinf doctor ",
                        drive, " --remove ", newest->area));
     }

@@ -33,8 +33,6 @@
 #include "engine/train/session.h"
 #include "engine/train/steps.h"
 #include "engine/train/stored_run.h"
-#include "nvme/area_header.h"
-#include "nvme/areas.h"
 
 namespace zinf::train {
 
