@@ -102,6 +102,49 @@ ZINF_FOR_EACH_CPU void narrow_range(const float* from, std::uint16_t* to, std::i
   std::copy_n(rest, count - i, to + i);
 }
 
+ZINF_FOR_EACH_CPU void widen_range(const std::uint16_t* from, float* to, std::int64_t count) {
+  accumulate_range<false>(to, from, count, 1);
+}
+
+constexpr int kColumnVectors = 4;  // a cache line of bf16 holds two
+
+// kColumnVectors vectors of columns, or one.
+template <int kVectors>
+ZINF_INLINE void sum_columns(float* to, const std::uint16_t* from, std::int64_t stride,
+                             std::int64_t rows, bool keep) {
+  Floats sums[kVectors] = {};
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (int i = 0; i < kVectors; ++i) {
+      Floats add;
+      widen(from + row * stride + i * kLanes, add);
+      sums[i] += add;
+    }
+  }
+  for (int i = 0; i < kVectors; ++i) {
+    Floats before = {};
+    if (keep) V::load(to + i * kLanes, before);
+    V::store(before + sums[i], to + i * kLanes);
+  }
+}
+
+ZINF_FOR_EACH_CPU void sum_column_range(float* to, const std::uint16_t* from, std::int64_t stride,
+                                        std::int64_t rows, std::int64_t columns, bool keep) {
+  std::int64_t i = 0;
+  for (; i + kColumnVectors * kLanes <= columns; i += kColumnVectors * kLanes)
+    sum_columns<kColumnVectors>(to + i, from + i, stride, rows, keep);
+  for (; i + kLanes <= columns; i += kLanes) sum_columns<1>(to + i, from + i, stride, rows, keep);
+  for (; i < columns; ++i) {
+    float sum = 0;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::uint32_t word = std::uint32_t{from[row * stride + i]} << 16;
+      float value;
+      std::memcpy(&value, &word, sizeof value);
+      sum += value;
+    }
+    to[i] = keep ? to[i] + sum : sum;
+  }
+}
+
 constexpr float kTwoRoot = 1.5957691216f;  // 2 sqrt(2 / pi)
 constexpr float kCube = 0.044715f;
 
@@ -161,6 +204,25 @@ void accumulate(float* to, const std::uint16_t* from, std::int64_t count, bool k
 void round_to_bf16(const float* from, std::uint16_t* to, std::int64_t count) {
   at::parallel_for(0, count, kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
     narrow_range(from + begin, to + begin, end - begin);
+  });
+}
+
+void widen_row(const std::uint16_t* from, float* to, std::int64_t count) {
+  widen_range(from, to, count);
+}
+
+void round_row(const float* from, std::uint16_t* to, std::int64_t count) {
+  narrow_range(from, to, count);
+}
+
+void accumulate_columns(float* to, const std::uint16_t* from, std::int64_t stride,
+                        std::int64_t rows, std::int64_t columns, bool keep) {
+  constexpr std::int64_t kColumnsPerTask = 256;
+  const std::int64_t tasks = (columns + kColumnsPerTask - 1) / kColumnsPerTask;
+  at::parallel_for(0, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t first = begin * kColumnsPerTask;
+    const std::int64_t count = std::min(end * kColumnsPerTask, columns) - first;
+    sum_column_range(to + first, from + first, stride, rows, count, keep);
   });
 }
 

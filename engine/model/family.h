@@ -55,10 +55,13 @@ void check_not_quantised(const JsonConfig& config);
 
 // Workspace of the vocabulary head: logits of a chunk, a slice of the table, hidden states and
 // their gradients.
-void estimate_head(StageSpec& stage, std::int64_t width, std::int64_t vocabulary, DType type);
+void estimate_head(StageSpec& stage, std::int64_t width, std::int64_t vocabulary);
 
 // What attention needs more where its weights are dropped (dropout_attention.h).
 void estimate_dropout(const DropoutRates& dropout, std::int64_t heads, StageSpec& stage);
+
+// Families estimate for fp32; what a bf16 model needs where stages compute in bf16.
+void narrow_estimates(ModelSpec& spec);
 
 // What a bf16 or fp16 model needs besides where stages compute in fp32 (torch_compute.h): weights
 // and activations again.

@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/base/str.h"
 #include "engine/data/batch.h"
+#include "engine/model/bf16_gradient.h"
 #include "engine/model/softmax_row.h"
 #include "engine/model/tape_gradient.h"
 
@@ -23,14 +24,6 @@ void for_slices(const at::Tensor& table, at::ScalarType type, Use use) {
   for (std::int64_t first = 0; first < table.size(0); first += step) {
     const std::int64_t rows = std::min(step, table.size(0) - first);
     use(first, rows, table.narrow(0, first, rows).to(type));
-  }
-}
-
-void multiply_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() == at::kFloat) {
-    at::mm_out(out, a, b);
-  } else {
-    out.copy_(at::mm(a, b));
   }
 }
 
@@ -68,9 +61,9 @@ void for_chunks(const Selected& selected, std::int64_t vocabulary, Use use) {
   }
 }
 
-// Rows padded to whole cache lines.
-at::Tensor logits_buffer(std::int64_t positions, std::int64_t columns) {
-  return at::empty({positions, (columns + 15) / 16 * 16}, at::kFloat).narrow(1, 0, columns);
+// In the stage's type, rows padded to whole cache lines.
+at::Tensor logits_buffer(std::int64_t positions, std::int64_t columns, at::ScalarType type) {
+  return at::empty({positions, (columns + 31) / 32 * 32}, type).narrow(1, 0, columns);
 }
 
 // A chunk of the selected positions, from `first` on, and a slice of the part's rows, from `row`
@@ -88,20 +81,36 @@ void for_logits(const HeadInput& part, const Selected& selected, Use use) {
              [&](std::int64_t first, std::int64_t count, const at::Tensor& hidden) {
                for_slices(part.table, hidden.scalar_type(),
                           [&](std::int64_t row, std::int64_t rows, const at::Tensor& slice) {
-                            const at::Tensor logits = logits_buffer(count, rows);
-                            multiply_into(logits, hidden, slice.t());
+                            at::Tensor logits = logits_buffer(count, rows, hidden.scalar_type());
+                            at::mm_out(logits, hidden, slice.t());
                             use(LogitsOfSlice{first, row, hidden, slice}, logits);
                           });
              });
 }
 
-// work(position of the chunk, its row of logits), on all threads.
-template <typename Work>
+// work(position of the chunk, its row of logits in fp32), on all threads; where kChanges, what it
+// leaves there is the row from then on.
+template <bool kChanges, typename Work>
 void for_rows(at::Tensor logits, Work work) {
-  float* values = logits.mutable_data_ptr<float>();
-  const std::int64_t stride = logits.stride(0);
+  const std::int64_t columns = logits.size(1), stride = logits.stride(0);
+  if (logits.scalar_type() == at::kFloat) {
+    float* const values = logits.mutable_data_ptr<float>();
+    at::parallel_for(0, logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) work(i, values + i * stride);
+    });
+    return;
+  }
+  // One row at a time is widened, in the core's own cache.
+  const at::Tensor rows = at::empty({at::get_num_threads(), (columns + 15) / 16 * 16}, at::kFloat);
+  float* const scratch = rows.mutable_data_ptr<float>();
+  auto* const bits = reinterpret_cast<std::uint16_t*>(logits.mutable_data_ptr<c10::BFloat16>());
   at::parallel_for(0, logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) work(i, values + i * stride);
+    float* const values = scratch + at::get_thread_num() * rows.size(1);
+    for (std::int64_t i = begin; i < end; ++i) {
+      widen_row(bits + i * stride, values, columns);
+      work(i, values);
+      if (kChanges) round_row(values, bits + i * stride, columns);
+    }
   });
 }
 
@@ -110,7 +119,6 @@ void slice_gradients(const at::Tensor& logits, const at::Tensor& hidden, const a
                      double scale, at::Tensor to_hidden, const Weight& table,
                      std::int64_t first_row) {
   const at::ScalarType type = hidden.scalar_type();
-  const at::Tensor share = logits.to(type);
   const auto add_product = [&](at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool keep) {
     if (type == at::kFloat) {
       at::addmm_out(to, to, a, b, keep ? 1 : 0, scale);
@@ -118,10 +126,14 @@ void slice_gradients(const at::Tensor& logits, const at::Tensor& hidden, const a
       add_bf16(to, at::mm(a, b), keep, static_cast<float>(scale));
     }
   };
-  add_product(to_hidden, share, slice, true);
+  add_product(to_hidden, logits, slice, true);
   if (!table.trainable) return;
   at::Tensor to_rows = table.gradient.narrow(0, first_row, slice.size(0));
-  add_product(to_rows, share.t(), hidden, !table.overwrite);
+  if (has_bf16_gradient(logits, hidden)) {
+    add_bf16_gradient(to_rows, logits, hidden, !table.overwrite, static_cast<float>(scale));
+  } else {
+    add_product(to_rows, logits.t(), hidden, !table.overwrite);
+  }
 }
 
 }  // namespace
@@ -138,7 +150,7 @@ std::int64_t count_targets(const std::vector<std::int32_t>& targets) {
 void add_to_sums(const HeadInput& part, std::span<PositionSums> sums) {
   const Selected selected = select(part);
   for_logits(part, selected, [&](const LogitsOfSlice& at, const at::Tensor& logits) {
-    for_rows(logits, [&](std::int64_t i, const float* values) {
+    for_rows<false>(logits, [&](std::int64_t i, const float* values) {
       PositionSums& sum = sums[selected.positions[at.first + i]];
       sum.exps.add(exp_sum(values, at.rows()));
       const std::int64_t target = selected.targets[at.first + i] - part.first_row - at.row;
@@ -161,7 +173,7 @@ void part_gradients(const HeadInput& part, std::span<const PositionSums> sums, d
                     at::Tensor to_selected, Weight& table_gradient) {
   const Selected selected = select(part);
   for_logits(part, selected, [&](const LogitsOfSlice& at, const at::Tensor& logits) {
-    for_rows(logits, [&](std::int64_t i, float* values) {
+    for_rows<true>(logits, [&](std::int64_t i, float* values) {
       softmax_part(values, at.rows(), sums[selected.positions[at.first + i]].exps);
       const std::int64_t target = selected.targets[at.first + i] - part.first_row - at.row;
       if (target >= 0 && target < at.rows()) values[target] -= 1;
@@ -188,12 +200,13 @@ HeadLoss head_loss_and_gradients(const HeadInput& input, double scale, Weight& t
   std::vector<double> loss(static_cast<std::size_t>(selected.count()));
   for_chunks(selected, input.vocabulary,
              [&](std::int64_t first, std::int64_t count, const at::Tensor& hidden) {
-               const at::Tensor logits = logits_buffer(count, input.vocabulary);
+               at::Tensor logits = logits_buffer(count, input.vocabulary, hidden.scalar_type());
                for_slices(input.table, hidden.scalar_type(),
                           [&](std::int64_t row, std::int64_t rows, const at::Tensor& slice) {
-                            multiply_into(logits.narrow(1, row, rows), hidden, slice.t());
+                            at::Tensor part_of = logits.narrow(1, row, rows);
+                            at::mm_out(part_of, hidden, slice.t());
                           });
-               for_rows(logits, [&](std::int64_t i, float* values) {
+               for_rows<true>(logits, [&](std::int64_t i, float* values) {
                  const std::int32_t target = selected.targets[first + i];
                  const double at_target = values[target];
                  loss[first + i] = softmax_row(values, input.vocabulary, part).log() - at_target;
@@ -236,8 +249,7 @@ BestToken most_likely(const at::Tensor& hidden, const at::Tensor& table, std::in
   BestToken best;
   for_slices(table, hidden.scalar_type(),
              [&](std::int64_t row, std::int64_t rows, const at::Tensor& slice) {
-               const at::Tensor logits = logits_buffer(1, rows);
-               multiply_into(logits, hidden, slice.t());
+               const at::Tensor logits = at::mm(hidden, slice.t()).to(at::kFloat);
                const float* values = logits.const_data_ptr<float>();
                const float* largest = std::max_element(values, values + rows);
                if (*largest > best.logit)

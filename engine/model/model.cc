@@ -1,6 +1,7 @@
 #include "engine/model/model.h"
 
 #include <algorithm>
+#include <array>
 
 #include "engine/base/error.h"
 #include "engine/base/str.h"
@@ -32,9 +33,11 @@ Model load_model(const JsonConfig& config, const ModelOptions& options) {
     Model model = family.build(config, options.dropout);
     model.spec.family = family.name;
     model.spec.compute_type = options.compute_type;
-    const bool widens = options.compute_type == DType::kFloat16 ||
-                        (options.compute_type == DType::kBFloat16 && !has_bf16_hardware());
-    if (widens) add_widening(model.spec);
+    if (options.compute_type == DType::kBFloat16 && has_bf16_hardware()) {
+      narrow_estimates(model.spec);
+    } else if (options.compute_type != DType::kFloat32) {
+      add_widening(model.spec);
+    }
     apply_freeze(model.spec, options.freeze);
     return model;
   }
@@ -129,19 +132,37 @@ void check_not_quantised(const JsonConfig& config) {
               "use the folder that the quantised one was made from");
 }
 
-void estimate_head(StageSpec& stage, std::int64_t width, std::int64_t vocabulary, DType type) {
+void estimate_head(StageSpec& stage, std::int64_t width, std::int64_t vocabulary) {
   const double chunk = static_cast<double>(head_positions_per_chunk(vocabulary));
   const auto rows = static_cast<double>(std::min(head_rows_per_slice(width), vocabulary));
   const double slice = 4.0 * rows * static_cast<double>(width);
   // Below one chunk logits grow with positions, above they do not: the smaller of both is exact,
-  // the chunk safe. In bf16 a product of matrices is one more half of them.
+  // the chunk safe.
   const double all_logits = chunk * 4 * static_cast<double>(vocabulary + 16);
-  const double logits = chunk * (type == DType::kBFloat16 ? 6 : 4) * (rows + 16);
+  const double logits = chunk * 4 * (rows + 16);
   // The loss alone needs those of one slice of the table at a time, its gradients all at once.
   const double forward = 12.0 * static_cast<double>(width), backward = 2 * forward;
   stage.forward_workspace = stage.slice_forward_workspace = {logits + slice, forward, 0};
   stage.backward_workspace = {all_logits + 2 * slice, backward, 0};
   stage.slice_backward_workspace = {2 * (logits + slice), backward, 0};
+}
+
+namespace {
+std::array<WorkspaceEstimate*, 4> estimates_of(StageSpec& stage) {
+  return {&stage.forward_workspace, &stage.backward_workspace, &stage.slice_forward_workspace,
+          &stage.slice_backward_workspace};
+}
+}  // namespace
+
+void narrow_estimates(ModelSpec& spec) {
+  constexpr double kShare = 0.6;  // half, and what stays fp32: a row of logits, attention's blocks
+  for (StageSpec& stage : spec.stages) {
+    if (stage.kind == StageKind::kLookup) continue;
+    for (WorkspaceEstimate* estimate : estimates_of(stage)) {
+      estimate->constant *= kShare;
+      estimate->per_position *= kShare;
+    }
+  }
 }
 
 void add_widening(ModelSpec& spec) {
@@ -159,9 +180,7 @@ void add_widening(ModelSpec& spec) {
         per_position += 8.0 * static_cast<double>(spec.activations[number].width);
       }
     }
-    for (WorkspaceEstimate* estimate :
-         {&stage.forward_workspace, &stage.backward_workspace, &stage.slice_forward_workspace,
-          &stage.slice_backward_workspace}) {
+    for (WorkspaceEstimate* estimate : estimates_of(stage)) {
       estimate->constant += constant;
       estimate->per_position += per_position;
     }

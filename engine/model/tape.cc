@@ -4,6 +4,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/str.h"
+#include "engine/model/bf16_gradient.h"
 #include "engine/model/stage_functions.h"
 #include "engine/model/tape_gradient.h"
 
@@ -35,6 +36,11 @@ void add_gradient(Weight& weight, const at::Tensor& gradient) {
 
 void add_gradient_product(Weight& weight, const at::Tensor& a, const at::Tensor& b) {
   if (!weight.trainable) return;
+  if (has_bf16_gradient(a.t(), b)) {
+    add_bf16_gradient(weight.gradient, a.t(), b, !weight.overwrite);
+    weight.overwrite = false;
+    return;
+  }
   if (a.scalar_type() != at::kFloat) return add_gradient(weight, at::mm(a, b));
   at::addmm_out(weight.gradient, weight.gradient, a, b, weight.overwrite ? 0 : 1, 1);
   weight.overwrite = false;

@@ -123,6 +123,9 @@ class Tape {
   using Step = std::function<void()>;
   bool computes() const { return mode_ != Mode::kReplay; }
   bool records() const { return mode_ != Mode::kForward; }
+  template <typename Kernel>
+  Value attention_by(const Kernel& kernel, const Value& q, const Value& k, const Value& v,
+                     std::int64_t heads);
   Value dropout_attention(const Value& q, const Value& k, const Value& v, const Heads& heads,
                           const BatchView& batch, std::uint64_t key);
   Value make(at::Tensor data, std::vector<std::int64_t> shape, bool wants_gradient);

@@ -1,5 +1,5 @@
-// Causal attention inside documents, by LibTorch's flash kernel for CPUs: memory linear in the
-// length, and the same kernel whether or not gradients will follow.
+// Causal attention inside documents, by LibTorch's flash kernel for CPUs or our own: memory linear
+// in the length, and the same kernel whether or not gradients will follow.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/model/attention_parts.h"
+#include "engine/model/bf16_attention.h"
 #include "engine/model/dropout_attention.h"
 #include "engine/model/tape_gradient.h"
 
@@ -45,29 +46,30 @@ std::optional<at::Tensor> mask_of(const AttentionPart& part, std::int64_t window
       .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
 }
 
-// What forward and backward of one call share.
-struct Attention {
-  Tape::Heads heads;
-  std::vector<AttentionPart> parts;
-  bool at_once;  // one part is everything
-  at::ScalarType type;
+// By LibTorch's kernel. What forward and backward of one call share.
+class TorchAttention {
+ public:
+  TorchAttention(const Tape::Heads& call_heads, const BatchView& batch, at::ScalarType call_type)
+      : heads_(call_heads), parts_(attention_parts(batch, call_heads.window)), type_(call_type) {
+    at_once_ = parts_.size() == 1 && parts_[0].rows * parts_[0].length == batch.positions();
+  }
 
   // Result [positions, heads x width], and [positions, heads]: log of each softmax's denominator.
   std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& q, const at::Tensor& k,
                                             const at::Tensor& v) const {
     at::Tensor mixed, log_sums;
-    if (!at_once) {
-      mixed = at::zeros(q.sizes(), type);
-      log_sums = at::zeros({q.size(0), heads.heads}, at::kFloat);
+    if (!at_once_) {
+      mixed = at::zeros(q.sizes(), type_);
+      log_sums = at::zeros({q.size(0), heads_.heads}, at::kFloat);
     }
-    for (const AttentionPart& part : parts) {
-      const auto mask = mask_of(part, heads.window, type);
+    for (const AttentionPart& part : parts_) {
+      const auto mask = mask_of(part, heads_.window, type_);
       const auto [out, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-          queries(q, part, heads.heads), keys(k, part, heads.kv_heads),
-          keys(v, part, heads.kv_heads), 0.0, !mask.has_value(), mask, heads.scale);
+          queries(q, part, heads_.heads), keys(k, part, heads_.kv_heads),
+          keys(v, part, heads_.kv_heads), 0.0, !mask.has_value(), mask, heads_.scale);
       const std::int64_t count = part.rows * part.length;
-      const at::Tensor log_rows = log_sum.transpose(1, 2).reshape({count, heads.heads});
-      if (at_once) return {by_position(out), log_rows};
+      const at::Tensor log_rows = log_sum.transpose(1, 2).reshape({count, heads_.heads});
+      if (at_once_) return {by_position(out), log_rows};
       mixed.narrow(0, part.first, count).copy_(by_position(out));
       log_sums.narrow(0, part.first, count).copy_(log_rows);
     }
@@ -79,19 +81,19 @@ struct Attention {
                                      const at::Tensor& k, const at::Tensor& v,
                                      const at::Tensor& mixed, const at::Tensor& log_sums) const {
     at::Tensor to_q, to_k, to_v;
-    if (!at_once) {
-      to_q = at::zeros(q.sizes(), type);
-      to_k = at::zeros(k.sizes(), type);
-      to_v = at::zeros(v.sizes(), type);
+    if (!at_once_) {
+      to_q = at::zeros(q.sizes(), type_);
+      to_k = at::zeros(k.sizes(), type_);
+      to_v = at::zeros(v.sizes(), type_);
     }
-    for (const AttentionPart& part : parts) {
-      const auto mask = mask_of(part, heads.window, type);
+    for (const AttentionPart& part : parts_) {
+      const auto mask = mask_of(part, heads_.window, type_);
       const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          queries(gradient, part, heads.heads), queries(q, part, heads.heads),
-          keys(k, part, heads.kv_heads), keys(v, part, heads.kv_heads),
-          queries(mixed, part, heads.heads), queries(log_sums, part, heads.heads).squeeze(3), 0.0,
-          !mask.has_value(), mask, heads.scale);
-      if (at_once) return {by_position(dq), by_position(dk), by_position(dv)};
+          queries(gradient, part, heads_.heads), queries(q, part, heads_.heads),
+          keys(k, part, heads_.kv_heads), keys(v, part, heads_.kv_heads),
+          queries(mixed, part, heads_.heads), queries(log_sums, part, heads_.heads).squeeze(3), 0.0,
+          !mask.has_value(), mask, heads_.scale);
+      if (at_once_) return {by_position(dq), by_position(dk), by_position(dv)};
       // Blocks of one document share keys.
       to_q.narrow(0, part.first, part.length).copy_(by_position(dq));
       to_k.narrow(0, part.key_first, part.key_length).add_(by_position(dk));
@@ -99,6 +101,12 @@ struct Attention {
     }
     return {to_q, to_k, to_v};
   }
+
+ private:
+  Tape::Heads heads_;
+  std::vector<AttentionPart> parts_;
+  bool at_once_ = false;  // one part is everything
+  at::ScalarType type_;
 };
 
 }  // namespace
@@ -107,22 +115,27 @@ Value Tape::attention(const Value& q, const Value& k, const Value& v, const Head
                       const BatchView& batch) {
   const std::uint64_t dropout_key = next_dropout_key();
   if (batch.dropout.attention > 0) return dropout_attention(q, k, v, heads, batch, dropout_key);
-  Attention attention{heads, attention_parts(batch, heads.window), false, type_};
-  const auto& parts = attention.parts;
-  attention.at_once = parts.size() == 1 && parts[0].rows * parts[0].length == q.size(0);
+  if (has_bf16_attention(type_, heads.width))
+    return attention_by(Bf16Attention(heads, batch), q, k, v, heads.heads);
+  return attention_by(TorchAttention(heads, batch, type_), q, k, v, heads.heads);
+}
+
+template <typename Kernel>
+Value Tape::attention_by(const Kernel& kernel, const Value& q, const Value& k, const Value& v,
+                         std::int64_t heads) {
   at::Tensor mixed, log_sums;
-  if (computes()) std::tie(mixed, log_sums) = attention.forward(q.data(), k.data(), v.data());
+  if (computes()) std::tie(mixed, log_sums) = kernel.forward(q.data(), k.data(), v.data());
   const bool wants =
       q.node()->wants_gradient || k.node()->wants_gradient || v.node()->wants_gradient;
   Value y = make(std::move(mixed), q.node()->shape, wants);
   if (!records()) return y;
   for (const Value* value : {&q, &k, &v, static_cast<const Value*>(&y)}) save(*value);
-  const auto sums = make_saved(std::move(log_sums), {q.size(0), heads.heads}, at::kFloat);
-  record([qn = q.node(), kn = k.node(), vn = v.node(), out = y.node(), sums, attention] {
+  const auto sums = make_saved(std::move(log_sums), {q.size(0), heads}, at::kFloat);
+  record([qn = q.node(), kn = k.node(), vn = v.node(), out = y.node(), sums, kernel] {
     const at::Tensor gradient = take_gradient(*out);
     if (!gradient.defined()) return;
     const auto [to_q, to_k, to_v] =
-        attention.backward(gradient, qn->data, kn->data, vn->data, out->data, sums->data);
+        kernel.backward(gradient, qn->data, kn->data, vn->data, out->data, sums->data);
     add_to_node(*qn, to_q);
     add_to_node(*kn, to_k);
     add_to_node(*vn, to_v);

@@ -117,9 +117,7 @@ std::string compute_instruction_set() {
 #if defined(__x86_64__)
   // For oneDNN's matrix products.
   if (has_bf16_hardware()) text += ", AVX512-BF16";
-  // CPUID leaf 7, EDX bit 22: AMX-BF16.
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 22 & 1) != 0) text += ", AMX";
+  if (has_amx()) text += ", AMX";
 #endif
   for (const char* name :
        {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"}) {
@@ -131,6 +129,16 @@ std::string compute_instruction_set() {
 bool has_bf16_hardware() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512bf16") > 0;  // processors with AMX-bf16 have it too
+#else
+  return false;
+#endif
+}
+
+bool has_amx() {
+#if defined(__x86_64__)
+  // CPUID leaf 7, EDX bit 22: AMX-BF16.
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 22 & 1) != 0;
 #else
   return false;
 #endif

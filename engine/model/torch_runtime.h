@@ -25,6 +25,8 @@ std::string compute_instruction_set();
 
 // Whether the processor multiplies bf16 matrices in hardware (avx512_bf16 or AMX).
 bool has_bf16_hardware();
+// Whether it has AMX's tiles for bf16.
+bool has_amx();
 
 // While it lives, tensors that the calling thread makes come from `workspace`; outside, and on
 // other threads, from the heap. One at a time per process. Memory is best fit with coalescing,

@@ -70,6 +70,36 @@ TEST(Bf16Kernels, RoundsToNearestEvenForEveryLength) {
   }
 }
 
+TEST(Bf16Kernels, RowsAreWidenedExactlyAndRoundedBack) {
+  for (const std::int64_t count : {1, 15, 16, 33, 1000}) {
+    const Bits from = drawn(count, 8, 3);
+    std::vector<float> values(from.size());
+    widen_row(from.data(), values.data(), count);
+    for (std::size_t i = 0; i < from.size(); ++i) ASSERT_EQ(values[i], wide(from[i])) << i;
+    Bits back(from.size());
+    round_row(values.data(), back.data(), count);
+    EXPECT_EQ(back, from);
+  }
+}
+
+TEST(Bf16Kernels, ColumnsAreSummedInOrder) {
+  for (const std::int64_t columns : {1, 15, 16, 17, 64, 100, 300, 1000}) {
+    const std::int64_t rows = 37, stride = columns + 5;
+    const Bits from = drawn(rows * stride, 9, 1);
+    for (const bool keep : {true, false}) {
+      std::vector<float> to(static_cast<std::size_t>(columns), 0.5f);
+      accumulate_columns(to.data(), from.data(), stride, rows, columns, keep);
+      for (std::int64_t i = 0; i < columns; ++i) {
+        float sum = 0;
+        for (std::int64_t row = 0; row < rows; ++row)
+          sum += wide(from[static_cast<std::size_t>(row * stride + i)]);
+        ASSERT_EQ(to[static_cast<std::size_t>(i)], keep ? 0.5f + sum : sum)
+            << i << " of " << columns;
+      }
+    }
+  }
+}
+
 double gelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }

@@ -29,21 +29,25 @@ TEST(Packing, LossIsTheSumOfTheDocumentsAlone) {
   }
 }
 
-TEST(Packing, ChangingOneDocumentLeavesTheOthersBits) {
-  for (const std::string& text : {llama_text(), gpt2_text()}) {
-    const auto source = random_weights(7);
-    InMemoryModel twin(load_model(config_of(text)), *source);
-    std::vector<std::vector<std::byte>> hidden;
-    for (const std::uint64_t key : {10, 20}) {
-      twin.evaluate(step_of({packed_batch(
-          11, {{random_document(4, key), random_document(7, 2)}, {random_document(11, 5)}})}));
-      const Buffer& last = twin.activations().back()[0];
-      const std::size_t row = last.size() / 22;
-      hidden.emplace_back(last.data() + 4 * row, last.data() + last.size());
-      EXPECT_NE(std::memcmp(last.data(), last.data() + 4 * row, row), 0);
-    }
-    EXPECT_EQ(hidden[0], hidden[1]);
+void expect_documents_apart(const std::string& text, DType type) {
+  const auto source = random_weights(7);
+  InMemoryModel twin(load_model(config_of(text), {type, {}}), *source);
+  std::vector<std::vector<std::byte>> hidden;
+  for (const std::uint64_t key : {10, 20}) {
+    twin.evaluate(step_of({packed_batch(
+        11, {{random_document(4, key), random_document(7, 2)}, {random_document(11, 5)}})}));
+    const Buffer& last = twin.activations().back()[0];
+    const std::size_t row = last.size() / 22;
+    hidden.emplace_back(last.data() + 4 * row, last.data() + last.size());
+    EXPECT_NE(std::memcmp(last.data(), last.data() + 4 * row, row), 0);
   }
+  EXPECT_EQ(hidden[0], hidden[1]);
+}
+
+TEST(Packing, ChangingOneDocumentLeavesTheOthersBits) {
+  for (const std::string& text : {llama_text(), gpt2_text()})
+    expect_documents_apart(text, DType::kFloat32);
+  expect_documents_apart(llama_text("", "64"), DType::kBFloat16);
 }
 
 TEST(Packing, SlidingWindowCountsInsideTheDocument) {

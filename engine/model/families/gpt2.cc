@@ -188,7 +188,7 @@ Model build(const JsonConfig& config, std::optional<double> dropout) {
   head.table = 1;
   head.forward_flops_per_position =
       2.0 * static_cast<double>(s.vocabulary) * static_cast<double>(s.hidden);
-  estimate_head(head, s.hidden, s.vocabulary, spec.compute_type);
+  estimate_head(head, s.hidden, s.vocabulary);
   spec.stages.push_back(head);
   if (s.tied) model.rules.tied = {{"transformer.wte.weight", "lm_head.weight"}};
   model.rules.buffers = {"*.attn.bias", "*.attn.masked_bias"};
