@@ -162,6 +162,7 @@ void narrow_estimates(ModelSpec& spec) {
       estimate->constant *= kShare;
       estimate->per_position *= kShare;
     }
+    stage.kept.per_position *= 0.55;
   }
 }
 

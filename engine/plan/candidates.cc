@@ -35,8 +35,8 @@ Candidates::Candidates(const PlanRequest& request, const model::ModelSpec& model
   for (const std::int64_t slice_rows : slices()) {
     for (const int group : groups()) {
       for (const Tier activations : activation_tiers()) {
-        for (const bool recompute : recomputes())
-          ways_.push_back({slice_rows, group, activations, recompute});
+        for (const int kept : kept_stages())
+          ways_.push_back({slice_rows, group, activations, kept});
       }
     }
   }
@@ -90,11 +90,12 @@ std::vector<std::int64_t> Candidates::slices() const {
   return rows < shape[0] ? std::vector<std::int64_t>{0, rows} : std::vector<std::int64_t>{0};
 }
 
-std::vector<bool> Candidates::recomputes() const {
-  if (request_.pins.recompute) return {*request_.pins.recompute};
+// All or none; the planner then looks for more where some fit.
+std::vector<int> Candidates::kept_stages() const {
+  if (request_.pins.recompute) return {*request_.pins.recompute ? 0 : most_kept_stages()};
   bool can_keep = false;
   for (const StageWorkspace& stage : request_.workspace) can_keep |= stage.kept > 0;
-  return can_keep ? std::vector<bool>{false, true} : std::vector<bool>{true};
+  return can_keep ? std::vector<int>{most_kept_stages(), 0} : std::vector<int>{0};
 }
 
 // Chunks start on blocks of the drive in every state; 8-bit moments, 260 bytes a quantum, do so
@@ -128,7 +129,7 @@ CompileInput Candidates::input(const Lean& lean) const {
   CompileSettings& settings = input.settings;
   settings.micro_batches = request_.micro_batches;
   settings.group = way.group;
-  settings.recompute = way.recompute;
+  settings.kept_stages = way.kept_stages;
   settings.overlap = request_.overlap;
   settings.slots = request_.slots;
   settings.prefetch = rung.prefetch;

@@ -38,7 +38,7 @@ class Candidates {
     std::int64_t slice_rows = 0;
     int group = 1;
     Tier activations = Tier::kDevice;
-    bool recompute = true;
+    int kept_stages = 0;
   };
   // What runs ahead costs memory.
   struct Rung {
@@ -49,6 +49,7 @@ class Candidates {
   };
   const std::vector<Way>& ways() const { return ways_; }
   const std::vector<Rung>& rungs() const { return rungs_; }
+  int most_kept_stages() const { return static_cast<int>(model_.stages.size()) - 1; }
   int largest_group() const { return ways_.front().group; }
 
   CompileInput input(const Lean& lean) const;
@@ -67,7 +68,7 @@ class Candidates {
   std::vector<int> groups() const;
   std::vector<Tier> activation_tiers() const;
   std::vector<std::int64_t> slices() const;
-  std::vector<bool> recomputes() const;
+  std::vector<int> kept_stages() const;
   bool cuts_whole_pages(std::int64_t chunk) const;
   bool all_on_nvme(const CompileInput& input) const;
   bool spill(Lean& lean, Bytes needed) const;

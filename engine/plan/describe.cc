@@ -3,6 +3,20 @@
 
 namespace zinf::plan {
 
+namespace {
+std::string activations_text(const CompileInput& input) {
+  const int stages = static_cast<int>(input.model->stages.size());
+  int kept = 0, could = 0;
+  for (int stage = 0; stage + 1 < stages; ++stage) {
+    kept += input.keeps_activations(stage);
+    could += input.workspace[stage].kept > 0;
+  }
+  if (kept == 0) return "recompute";
+  if (kept == could) return "kept activations";
+  return str("recompute, kept activations: ", kept, " of ", could, " layers");
+}
+}  // namespace
+
 std::string describe(const CompileInput& input) {
   const CompileSettings& s = input.settings;
   int host_weights = 0, host_optimizer = 0, spilled = 0, trainable = 0, device_weights = 0;
@@ -15,8 +29,8 @@ std::string describe(const CompileInput& input) {
     host_optimizer += placement.optimizer == Tier::kHost;
     spilled += placement.gradients == Tier::kNvme;
   }
-  std::string text = str("group ", s.group, ", ", s.recompute ? "recompute" : "kept activations",
-                         ", stage inputs on ", tier_name(input.placement.activations));
+  std::string text = str("group ", s.group, ", ", activations_text(input), ", stage inputs on ",
+                         tier_name(input.placement.activations));
   const auto count = [&](int number, const char* what) {
     if (number > 0) text += str(", ", what, " ", number);
   };

@@ -22,8 +22,7 @@ bool Emitter::travels(int activation) const {
 }
 
 bool Emitter::keeps(int stage) const {
-  return !in_.settings.recompute && in_.workspace[stage].kept > 0 &&
-         facts_.stage_needs_backward[stage];
+  return in_.keeps_activations(stage) && facts_.stage_needs_backward[stage];
 }
 
 // The device buffer of a piece's weights during a visit. Weights that the turn keeps have one

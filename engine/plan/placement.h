@@ -57,7 +57,9 @@ struct StageWorkspace {
 struct CompileSettings {
   int micro_batches = 1;
   int group = 1;  // micro-batches per visit
-  bool recompute = true;
+  // The last stages before the head whose activations are kept for the backward pass; those of the
+  // others are computed again.
+  int kept_stages = 0;
   int prefetch = 1;      // visits whose weights are on the device ahead of their turn
   int keep_at_turn = 0;  // last blocks whose weights stay on the device from forward to backward
   std::int64_t chunk_elements = 1 << 20;  // of an update; a multiple of model::kTile
@@ -87,6 +89,10 @@ struct CompileInput {
 
   Bytes gradient_bytes(std::int64_t elements) const {
     return static_cast<Bytes>(elements) * model::size_of(gradient_type);
+  }
+  bool keeps_activations(int stage) const {
+    const int head = static_cast<int>(model->stages.size()) - 1;
+    return stage < head && stage >= head - settings.kept_stages && workspace[stage].kept > 0;
   }
   bool rounds_gradients() const { return gradient_type != model::DType::kFloat32; }
 };

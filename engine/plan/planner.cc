@@ -42,7 +42,9 @@ class Search {
         break;
       try_way(static_cast<int>(way));
     }
-    if (best) choose_early_updates();
+    if (!best) return;
+    keep_activations();
+    choose_early_updates();
   }
 
   Candidates& candidates() { return candidates_; }
@@ -132,6 +134,50 @@ class Search {
     CompileInput input = candidate.input;
     input.settings.keep_at_turn = 1;
     take_if_it_fits(candidate, std::move(input));
+  }
+
+  // Bytes that kept activations of one stage more may take.
+  Bytes left_for_activations(const CompileInput& input) const {
+    const Need need = candidates_.need(input);
+    const Budgets& given = request_.budgets;
+    if (!need.within(given)) return 0;
+    const Bytes device = given.device - need.device, host = given.host - need.host;
+    return given.device_in_host ? std::min(device, host) : device;
+  }
+
+  // Device memory that is left, or that settings which run less far ahead would leave, keeps
+  // activations of the last stages: what is kept is not computed again.
+  void keep_activations() {
+    if (request_.pins.recompute || best->input.settings.kept_stages > 0) return;
+    const CompileInput plain = best->input;
+    int before = 0;
+    for (const Candidates::Rung& rung : candidates_.rungs()) {
+      CompileInput input = plain;
+      CompileSettings& settings = input.settings;
+      settings.prefetch = std::min(settings.prefetch, rung.prefetch);
+      settings.ring_slots = std::min(settings.ring_slots, rung.ring_slots);
+      settings.chunk_elements = std::min(settings.chunk_elements, rung.chunk_elements);
+      Bytes left = left_for_activations(input);
+      settings.kept_stages = 0;
+      for (int stage = candidates_.most_kept_stages() - 1; stage >= 0; --stage) {
+        const Bytes bytes =
+            input.workspace[stage].kept * static_cast<Bytes>(settings.micro_batches);
+        if (bytes > left) break;
+        left -= bytes;
+        ++settings.kept_stages;
+      }
+      if (settings.kept_stages <= before) continue;
+      before = settings.kept_stages;
+      Candidate candidate = *best;
+      if (!take_if_it_fits(candidate, input)) continue;
+      candidate.forecast = forecast(candidate.input, Cycle::kPlain);
+      if (candidate.forecast.step_seconds < best->forecast.step_seconds * 0.995) {
+        reject(best->input, best->forecast);
+        best = std::move(candidate);
+      } else {
+        reject(candidate.input, candidate.forecast);
+      }
+    }
   }
 
   int pieces_for_early_updates() const {

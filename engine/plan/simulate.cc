@@ -16,6 +16,7 @@ double rate_seconds(double amount, double rate) { return rate > 0 ? amount / rat
 double compute_seconds(const Op& op, const CompileInput& input, const Hardware& hardware) {
   const model::StageSpec& stage = input.model->stages[op.stage];
   const bool backward = op.mode == model::CallMode::kBackward;
+  const bool keeps = input.keeps_activations(op.stage);
   const double share = op.piece < 0
                            ? 1.0  // else a slice of the head's table
                            : static_cast<double>(op.count) /
@@ -25,14 +26,12 @@ double compute_seconds(const Op& op, const CompileInput& input, const Hardware& 
     if (stage.kind == StageKind::kHead)
       return (backward ? seconds.backward : seconds.evaluate) * share;
     if (!backward) return seconds.forward;
-    return input.settings.recompute || seconds.backward_kept == 0 ? seconds.backward
-                                                                  : seconds.backward_kept;
+    return keeps && seconds.backward_kept > 0 ? seconds.backward_kept : seconds.backward;
   }
   const double positions = static_cast<double>(input.shape.positions());
   const double forward = stage.forward_flops_per_position * positions +
                          stage.forward_flops_per_position_pair * positions * input.shape.length;
-  const bool head = stage.kind == StageKind::kHead;
-  const double times = backward ? (head || !input.settings.recompute ? (head ? 3 : 2) : 3) : 1;
+  const double times = backward ? (keeps ? 2 : 3) : 1;
   return rate_seconds(forward * times * share, hardware.flops_per_second);
 }
 

@@ -199,7 +199,7 @@ TEST(Planner, PinsAreRespected) {
         }
         EXPECT_EQ(plan.input.placement.activations, Tier::kHost);
         EXPECT_EQ(plan.input.settings.group, 2);
-        EXPECT_TRUE(plan.input.settings.recompute);
+        EXPECT_EQ(plan.input.settings.kept_stages, 0);
       }
     }
   }

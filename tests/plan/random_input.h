@@ -105,7 +105,7 @@ inline RandomInput draw_input(Draw& draw) {
   plan::CompileSettings& s = input.settings;
   s.micro_batches = 1 + draw.below(5);
   s.group = 1 + draw.below(s.micro_batches);
-  s.recompute = draw.coin();
+  s.kept_stages = draw.below(static_cast<int>(drawn.spec->stages.size()) + 1);
   s.prefetch = draw.below(4);
   s.keep_at_turn = draw.below(3);
   // A chunk of 8-bit moments starts on a page only every 64 tiles.

@@ -63,14 +63,14 @@ TEST(Matrix, RecomputeTimesWeights) {
   const TempFolder folder(testing::quick_parent());
   Case c = testing::plain_case(3);
   const Outcome expected = run_twin(c);
-  for (const bool recompute : {true, false}) {
+  for (const int kept : {0, 1, 2, 99}) {
     for (const Tier weights : kTiers) {
       for (const Tier activations : kTiers) {
         place(c, weights, Tier::kNvme, Tier::kHost);
         c.drawn.input.placement.activations = activations;
-        c.drawn.input.settings.recompute = recompute;
+        c.drawn.input.settings.kept_stages = kept;
         EXPECT_EQ(run(c, folder), expected)
-            << recompute << " " << tier_name(weights) << " " << tier_name(activations);
+            << kept << " " << tier_name(weights) << " " << tier_name(activations);
       }
     }
   }
