@@ -225,10 +225,12 @@ void step_rows(std::vector<Option>& out) {
                     .least(1)
                     .most(1 << 20)
                     .in("micro-batches"));
-  out.push_back(Row("step.recompute", Kind::kBool,
-                    "Recompute activations in the backward pass instead of keeping them.")
-                    .to(&RunConfig::step, &StepConfig::recompute)
-                    .alias("gradient_checkpointing"));
+  out.push_back(
+      Row("step.recompute", Kind::kBool,
+          "Recompute activations in the backward pass (true) or keep them all (false). Auto "
+          "keeps those of as many of the last layers as memory is left for.")
+          .to(&RunConfig::step, &StepConfig::recompute)
+          .alias("gradient_checkpointing"));
   out.push_back(
       Row("step.overlap", Kind::kBool, "Update beside the next forward pass. Same bits either way.")
           .to(&RunConfig::step, &StepConfig::overlap));

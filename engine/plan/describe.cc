@@ -9,7 +9,7 @@ std::string activations_text(const CompileInput& input) {
   int kept = 0, could = 0;
   for (int stage = 0; stage + 1 < stages; ++stage) {
     kept += input.keeps_activations(stage);
-    could += input.workspace[stage].kept > 0;
+    could += input.can_keep_activations(stage);
   }
   if (kept == 0) return "recompute";
   if (kept == could) return "kept activations";

@@ -90,9 +90,12 @@ struct CompileInput {
   Bytes gradient_bytes(std::int64_t elements) const {
     return static_cast<Bytes>(elements) * model::size_of(gradient_type);
   }
+  bool can_keep_activations(int stage) const {
+    return model->stages[stage].kind == model::StageKind::kBlock && workspace[stage].kept > 0;
+  }
   bool keeps_activations(int stage) const {
     const int head = static_cast<int>(model->stages.size()) - 1;
-    return stage < head && stage >= head - settings.kept_stages && workspace[stage].kept > 0;
+    return stage >= head - settings.kept_stages && can_keep_activations(stage);
   }
   bool rounds_gradients() const { return gradient_type != model::DType::kFloat32; }
 };

@@ -161,7 +161,9 @@ class Search {
       settings.kept_stages = 0;
       for (int stage = candidates_.most_kept_stages() - 1; stage >= 0; --stage) {
         const Bytes bytes =
-            input.workspace[stage].kept * static_cast<Bytes>(settings.micro_batches);
+            input.can_keep_activations(stage)
+                ? input.workspace[stage].kept * static_cast<Bytes>(settings.micro_batches)
+                : 0;
         if (bytes > left) break;
         left -= bytes;
         ++settings.kept_stages;

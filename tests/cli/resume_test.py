@@ -1,4 +1,5 @@
 """Going on after a stop: exact whatever the state, its format and its place; learning rates; changed data; longer runs."""
+import ctypes
 import json
 import os
 import pathlib
@@ -133,6 +134,51 @@ class Machines(ResumeCase):
         self.assertNotIn(said, err)
         err = self.goes_on(config, folder)
         self.assertRegex(err, rf"warning resume: instruction set: .+ -> AVX.*{said}")
+
+
+class Ranks(ResumeCase):
+    """The ranks of a machine share one area, which holds every state of every piece whole: each reads and writes ranges of it,
+    whatever the stage. So a commit is the same bytes for any number of them."""
+
+    def checksum(self, text):
+        """32 digits of XXH3-128, as in docs/formats/manifest.md."""
+        class Words(ctypes.Structure):
+            _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+        hash_of = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
+        hash_of.restype, hash_of.argtypes = Words, [ctypes.c_char_p, ctypes.c_size_t]
+        words = hash_of(text.encode(), len(text.encode()))
+        return f"{words.high:016x}{words.low:016x}"
+
+    def test_from_any_stage_to_any_other(self):
+        sections = z.llama_sections(self.workspace, steps=6)
+        self.trained(sections, *sets(ON_NVME))
+        whole = self.figures(self.folder)
+        for stage in range(4):
+            for then in range(4):
+                with self.subTest(stage=stage, then=then):
+                    config, folder = self.begun(f"stage{stage}-{then}", {**sections, "zero_optimization": {"stage": stage}})
+                    self.goes_on(config, folder, "--steps", "3", *sets(ON_NVME))
+                    config = self.workspace.config(f"then{stage}-{then}", **{**sections, "zero_optimization": {"stage": then}})
+                    self.assertIn("resumed after step 3", self.goes_on(config, folder, *sets(ON_NVME)))
+                    self.assertEqual(self.figures(folder), whole)
+
+    def test_what_several_ranks_committed_goes_on(self):
+        sections = z.llama_sections(self.workspace, steps=6)
+        self.trained(sections, *sets(ON_NVME))
+        whole = self.figures(self.folder)
+        config, folder = self.begun("ranks", sections)
+        self.goes_on(config, folder, "--steps", "3", *sets(ON_NVME))
+        file = folder / "manifest-3.json"
+        text, checksum, _ = file.read_text().rsplit("\n", 2)
+        self.assertEqual(self.checksum(text), checksum)
+        manifest = json.loads(text)
+        self.assertEqual(manifest["world"], 1)
+        manifest["world"], manifest["mesh"] = 4, {**manifest["mesh"], "dp": 4}
+        text = json.dumps(manifest)
+        file.write_text(f"{text}\n{self.checksum(text)}\n")
+        err = self.goes_on(config, folder, *sets(ON_NVME))
+        self.assertIn("warning resume: ranks: 4 -> 1; results may not be those of the run undisturbed", err)
+        self.assertEqual(self.figures(folder), whole)
 
 
 class Commits(ResumeCase):

@@ -101,6 +101,36 @@ TEST(Planner, ATableThatDoesNotFitComesInSlices) {
   EXPECT_NE(plan::describe(plan.input).find("table in slices of"), std::string::npos);
 }
 
+// Between all and none: those of the last layers, as far as memory is left for them.
+TEST(Planner, WhatIsLeftKeepsActivations) {
+  PlanRequest request = request_for(8, 1 << 16);
+  const int stages = static_cast<int>(request.model.stages.size());
+  request.budgets.device_in_host = false;
+  request.hardware = {"given", 1e6, 1e15, 1e15, 1e15, 1e15, 1e15, 1e15, {}};  // compute decides
+  request.pins.group = request.micro_batches;  // in smaller groups all would fit sooner
+  const Bytes kept = 64 << 10;
+  for (int stage = 1; stage + 1 < stages; ++stage) request.workspace[stage].kept = kept;
+  PlanRequest pinned = request;
+  pinned.pins.recompute = true;
+  pinned.budgets.device = kPlenty;
+  const Bytes none = make_plan(pinned).device_bytes;
+  double before = make_plan(pinned).forecast.step_seconds;
+  for (const Bytes stages_more : {1, 3, 6}) {
+    SCOPED_TRACE(stages_more);
+    request.budgets.device = none + stages_more * kept * request.micro_batches;
+    const Plan plan = make_plan(request);
+    EXPECT_EQ(plan.input.settings.kept_stages, static_cast<int>(stages_more));
+    EXPECT_LE(plan.device_bytes, request.budgets.device);
+    EXPECT_LT(plan.forecast.step_seconds, before);
+    EXPECT_NE(plan::describe(plan.input).find(str("kept activations: ", stages_more, " of 8")),
+              std::string::npos)
+        << plan::describe(plan.input);
+    before = plan.forecast.step_seconds;
+    pinned.budgets.device = request.budgets.device;
+    EXPECT_EQ(make_plan(pinned).input.settings.kept_stages, 0);
+  }
+}
+
 PlanRequest one_rung(PlanRequest request) {
   request.pins.prefetch = 1;
   request.pins.ring_slots = 4;
