@@ -228,7 +228,8 @@ void step_rows(std::vector<Option>& out) {
   out.push_back(
       Row("step.recompute", Kind::kBool,
           "Recompute activations in the backward pass (true) or keep them all (false). Auto "
-          "keeps those of as many of the last layers as memory is left for.")
+          "keeps those of as many of the last layers as memory is left for and make steps "
+          "faster.")
           .to(&RunConfig::step, &StepConfig::recompute)
           .alias("gradient_checkpointing"));
   out.push_back(

@@ -1,8 +1,6 @@
 // Compiled for AVX512-BF16: see bf16_dot.h.
 #include "engine/model/attention_head.h"
 
-#include <cmath>
-
 #include "engine/model/bf16_dot.h"
 
 namespace zinf::model {
@@ -10,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kQueryRows = 48;     // of scores in forward
 constexpr std::int64_t kQueryColumns = 64;  // of scores in backward, which has them transposed
-constexpr std::int64_t kKeyRows = 128;      // of those
+constexpr std::int64_t kKeyRows = 128;      // of scores in backward, at a time
 
 ZINF_INLINE __m512 exp_of(__m512 x) {
   Vectors<kLanes>::Floats values;
@@ -71,7 +69,7 @@ struct ForwardScratch {
 float softmax_of(const float* scores, std::int64_t from, std::int64_t to, std::int64_t columns,
                  float scale, std::uint16_t* shares, float& largest) {
   const std::int64_t begin = from / kLanes * kLanes;
-  __m512 most_of = _mm512_set1_ps(-INFINITY);
+  __m512 most_of = _mm512_set1_ps(-__builtin_inff());
   for (std::int64_t i = begin; i < to; i += kLanes)
     most_of =
         _mm512_mask_max_ps(most_of, lanes(from - i, to - i), most_of, _mm512_loadu_ps(scores + i));
@@ -119,7 +117,7 @@ void head_forward(const HeadShape& shape, Bf16Rows q, Bf16Rows k, Bf16Rows v, Bf
       sums[row] = softmax_of(scratch.scores + row * scratch.stride,
                              most(0, query - shape.window + 1), query + 1, columns, shape.scale,
                              scratch.shares + row * scratch.stride, largest);
-      *log_sums.row(first + row) = largest * shape.scale + std::log(sums[row]);
+      *log_sums.row(first + row) = largest * shape.scale + __builtin_logf(sums[row]);
     }
     product<false>({scratch.shares, scratch.stride, rows},
                    {scratch.value_pairs + key / 2 * width, width, width}, columns / 2,

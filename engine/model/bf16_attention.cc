@@ -26,10 +26,11 @@ at::Tensor with_dense_rows(const at::Tensor& x) { return x.stride(1) == 1 ? x : 
 }  // namespace
 
 bool has_bf16_attention(at::ScalarType type, std::int64_t width) {
-  return type == at::kBFloat16 && width % 16 == 0 && has_bf16_hardware() && !has_amx();
+  return type == at::kBFloat16 && width % 16 == 0 && uses_bf16_dot_products();
 }
 
-Bf16Attention::Bf16Attention(const Tape::Heads& heads, const BatchView& batch) : heads_(heads) {
+Bf16Attention::Bf16Attention(const Tape::Heads& heads, const BatchView& batch)
+    : heads_(heads), rows_(batch.rows), row_length_(batch.length) {
   std::int64_t positions = 0;
   for (const Segment& segment : batch.segments) {
     documents_.push_back(
@@ -49,15 +50,23 @@ at::Tensor Bf16Attention::result_like(const at::Tensor& x) const {
   return padded_ ? at::zeros(x.sizes(), x.options()) : at::empty(x.sizes(), x.options());
 }
 
-// work(head, document, scratch), on all threads.
+// work(head, document, scratch), on all threads; but on no more than have the scratch memory that
+// one document a row would need, which is what a stage's workspace is measured with.
 template <typename Work>
-void Bf16Attention::for_each_head(std::int64_t heads, std::size_t scratch_bytes, Work work) const {
-  const auto bytes = static_cast<std::int64_t>(scratch_bytes);
+void Bf16Attention::for_each_head(std::int64_t heads, std::size_t (*scratch_of)(const HeadShape&),
+                                  Work work) const {
   const auto documents = static_cast<std::int64_t>(documents_.size());
-  const std::int64_t threads = std::min<std::int64_t>(at::get_num_threads(), heads * documents);
-  const at::Tensor scratch = at::empty({threads, bytes}, at::kByte);
+  const std::int64_t items = heads * documents;
+  if (items == 0) return;
+  const std::int64_t threads = at::get_num_threads();
+  const auto bytes = static_cast<std::int64_t>(scratch_of(shape_of(longest_)));
+  const std::int64_t most = std::min(threads, heads * rows_) *
+                            static_cast<std::int64_t>(scratch_of(shape_of(row_length_))) / bytes;
+  const std::int64_t workers = std::min({threads, items, most});
+  const at::Tensor scratch = at::empty({workers, bytes}, at::kByte);
   auto* const memory = reinterpret_cast<std::byte*>(scratch.data_ptr<std::uint8_t>());
-  at::parallel_for(0, heads * documents, 1, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t each = (items + workers - 1) / workers;
+  at::parallel_for(0, items, each, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       work(i / documents, documents_[i % documents], memory + at::get_thread_num() * bytes);
   });
@@ -71,7 +80,7 @@ std::pair<at::Tensor, at::Tensor> Bf16Attention::forward(const at::Tensor& q, co
   at::Tensor log_sums = at::zeros({q.size(0), heads_.heads}, at::kFloat);
   float* const logs = log_sums.mutable_data_ptr<float>();
   const std::int64_t width = heads_.width, sharing = heads_.heads / heads_.kv_heads;
-  for_each_head(heads_.heads, forward_scratch(shape_of(longest_)),
+  for_each_head(heads_.heads, forward_scratch,
                 [&](std::int64_t head, const Document& document, std::byte* scratch) {
                   const std::int64_t first = document.first;
                   head_forward(shape_of(document.length), rows_of(queries, first, head, width),
@@ -93,7 +102,7 @@ std::array<at::Tensor, 3> Bf16Attention::backward(const at::Tensor& gradient, co
   at::Tensor to_q = result_like(q), to_k = result_like(k), to_v = result_like(v);
   const std::int64_t width = heads_.width, sharing = heads_.heads / heads_.kv_heads;
   for_each_head(
-      heads_.kv_heads, HeadBackward::scratch(shape_of(longest_)),
+      heads_.kv_heads, HeadBackward::scratch,
       [&](std::int64_t kv_head, const Document& document, std::byte* scratch) {
         const std::int64_t first = document.first;
         HeadBackward backward(shape_of(document.length), rows_of(keys, first, kv_head, width),

@@ -1,6 +1,6 @@
 // Causal attention in bf16 by our own kernel, on processors with bf16 dot products: LibTorch's
-// calls a matrix library for each small product, which on processors of other makers widens to
-// fp32 first and takes four times as long. With AMX, LibTorch's kernel uses it and stays.
+// calls a matrix library for each small product, which there widens to fp32 first (measured on two
+// cores: three to four times as long). With AMX, LibTorch's kernel uses it and stays.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 
 namespace zinf::model {
 
-// Whether this processor, type and head have it. Depends on nothing that a run can change.
+// Whether this processor, type and head have it.
 bool has_bf16_attention(at::ScalarType type, std::int64_t width);
 
 class Bf16Attention {
@@ -38,11 +38,12 @@ class Bf16Attention {
   HeadShape shape_of(std::int64_t length) const;
   at::Tensor result_like(const at::Tensor& x) const;
   template <typename Work>
-  void for_each_head(std::int64_t heads, std::size_t scratch_bytes, Work work) const;
+  void for_each_head(std::int64_t heads, std::size_t (*scratch_of)(const HeadShape&),
+                     Work work) const;
 
   Tape::Heads heads_;
   std::vector<Document> documents_;
-  std::int64_t longest_ = 0;
+  std::int64_t rows_ = 0, row_length_ = 0, longest_ = 0;
   bool padded_ = false;  // positions that are in no document
 };
 

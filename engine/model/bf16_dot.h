@@ -1,6 +1,8 @@
 // The processor's bf16 dot products (AVX512-BF16), and how operands are packed for them. Private to
-// sources that are compiled for it and called only where the processor has it; they include no
-// header with inline functions that others use, so that nothing compiled for it gets elsewhere.
+// sources that are compiled for it and called only where the processor has it
+// (has_bf16_dot_products()). What they share with other sources is inlined always, so that the
+// linker can't take a function that was compiled for it for others. These instructions take
+// subnormal numbers for zero.
 #pragma once
 
 #include <immintrin.h>

@@ -22,13 +22,13 @@ const std::uint16_t* bits_of(const at::Tensor& x) {
 
 bool has_bf16_gradient(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == at::kBFloat16 && b.size(1) % 16 == 0 && a.stride(1) == 1 &&
-         b.stride(1) == 1 && has_bf16_hardware() && !has_amx();
+         b.stride(1) == 1 && uses_bf16_dot_products();
 }
 
 void add_bf16_gradient(at::Tensor sums, const at::Tensor& a, const at::Tensor& b, bool keep,
                        float scale) {
-  ZINF_CHECK(a.size(0) == b.size(0) && sums.size(0) == a.size(1) && sums.size(1) == b.size(1) &&
-                 sums.stride(1) == 1,
+  ZINF_CHECK(a.size(0) > 0 && a.size(0) == b.size(0) && sums.size(0) == a.size(1) &&
+                 sums.size(1) == b.size(1) && sums.stride(1) == 1,
              str("gradient ", sums.size(0), " x ", sums.size(1), " of ", a.size(0), " x ",
                  a.size(1), " and ", b.size(0), " x ", b.size(1)));
   at::Tensor left, right;
@@ -58,8 +58,9 @@ void add_bf16_gradient(at::Tensor sums, const at::Tensor& a, const at::Tensor& b
         }
       }
     });
-    at::parallel_for(0, rows, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) product.multiply(i, a_packed, b_packed);
+    at::parallel_for(0, rows * columns, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        product.multiply(i / columns, i % columns, a_packed, b_packed);
     });
   }
 }

@@ -7,7 +7,7 @@
 
 namespace zinf::model {
 
-// Whether this processor and these matrices have it. Depends on nothing that a run can change.
+// Whether this processor and these matrices have it.
 bool has_bf16_gradient(const at::Tensor& a, const at::Tensor& b);
 
 // sums += scale a^T b, or = where not `keep`. a: [positions, rows], b: [positions, columns], bf16

@@ -1,5 +1,5 @@
 // What LibTorch does with bf16 in several passes, with temporaries or slowly, in one pass. bf16 as
-// its bits. On all of LibTorch's threads; bits do not depend on their number.
+// its bits. On all of LibTorch's threads, but for single rows; bits do not depend on their number.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@ template <typename T>
 struct MatrixRows {
   T* data = nullptr;
   std::int64_t stride = 0;  // of rows, in elements
-  T* row(std::int64_t number) const { return data + number * stride; }
+  [[gnu::always_inline]] T* row(std::int64_t number) const { return data + number * stride; }
 };
 using Bf16Rows = MatrixRows<const std::uint16_t>;
 using Bf16Results = MatrixRows<std::uint16_t>;

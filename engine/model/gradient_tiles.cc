@@ -11,6 +11,10 @@ static_assert(GradientProduct::kColumns == kPanel && GradientProduct::kRows % kT
 // Whole blocks of a transposition, and a little more: rows at a power of two meet in the cache.
 std::int64_t GradientProduct::left_stride() const { return padded(positions, 32) + 32; }
 
+std::int64_t GradientProduct::pairs() const { return (positions + 1) / 2; }
+std::int64_t GradientProduct::row_parts() const { return (rows + kRows - 1) / kRows; }
+std::int64_t GradientProduct::column_parts() const { return (columns + kPanel - 1) / kPanel; }
+
 std::int64_t GradientProduct::left_elements() const { return padded(rows, kLanes) * left_stride(); }
 
 std::int64_t GradientProduct::right_words() const { return column_parts() * kPanel * pairs(); }
@@ -28,19 +32,17 @@ void GradientProduct::pack_right(std::int64_t column_part, std::uint32_t* right)
             pairs());
 }
 
-void GradientProduct::multiply(std::int64_t row_part, const std::uint16_t* left,
-                               const std::uint32_t* right) const {
-  const std::int64_t first = row_part * kRows;
+void GradientProduct::multiply(std::int64_t row_part, std::int64_t column_part,
+                               const std::uint16_t* left, const std::uint32_t* right) const {
+  const std::int64_t first = row_part * kRows, column = column_part * kPanel;
   const Left rows_of_a = {left + first * left_stride(), left_stride(), least(kRows, rows - first)};
-  for (std::int64_t column = 0; column < columns; column += kPanel) {
-    const std::int64_t width = least(kPanel, columns - column);
-    const Right panel = {right + column * pairs(), width, width};
-    const Sums to = {sums.row(first) + column, sums.stride};
-    if (keep) {
-      product<true>(rows_of_a, panel, pairs(), to, scale);
-    } else {
-      product<false>(rows_of_a, panel, pairs(), to, scale);
-    }
+  const std::int64_t width = least(kPanel, columns - column);
+  const Right panel = {right + column * pairs(), width, width};
+  const Sums to = {sums.row(first) + column, sums.stride};
+  if (keep) {
+    product<true>(rows_of_a, panel, pairs(), to, scale);
+  } else {
+    product<false>(rows_of_a, panel, pairs(), to, scale);
   }
 }
 

@@ -22,20 +22,21 @@ struct GradientProduct {
   bool keep = true;  // else = instead of +=
   float scale = 1;
 
-  // Elements of the packed matrices; each is aligned to 64 bytes.
+  // Elements of the packed matrices.
   std::int64_t left_elements() const;
   std::int64_t right_words() const;
-  std::int64_t row_parts() const { return (rows + kRows - 1) / kRows; }
-  std::int64_t column_parts() const { return (columns + kColumns - 1) / kColumns; }
+  std::int64_t row_parts() const;
+  std::int64_t column_parts() const;
 
   void pack_left(std::int64_t row_part, std::uint16_t* left) const;
   void pack_right(std::int64_t column_part, std::uint32_t* right) const;
   // From both packed matrices, which are whole.
-  void multiply(std::int64_t row_part, const std::uint16_t* left, const std::uint32_t* right) const;
+  void multiply(std::int64_t row_part, std::int64_t column_part, const std::uint16_t* left,
+                const std::uint32_t* right) const;
 
  private:
   std::int64_t left_stride() const;
-  std::int64_t pairs() const { return (positions + 1) / 2; }
+  std::int64_t pairs() const;
 };
 
 }  // namespace zinf::model

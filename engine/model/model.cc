@@ -155,14 +155,18 @@ std::array<WorkspaceEstimate*, 4> estimates_of(StageSpec& stage) {
 }  // namespace
 
 void narrow_estimates(ModelSpec& spec) {
-  constexpr double kShare = 0.6;  // half, and what stays fp32: a row of logits, attention's blocks
+  // Half, and what stays fp32: a row of logits, attention's blocks; log-sums and statistics of
+  // norms.
+  constexpr double kShare = 0.6, kKeptShare = 0.55;
   for (StageSpec& stage : spec.stages) {
     if (stage.kind == StageKind::kLookup) continue;
+    stage.kept.per_position *= kKeptShare;
+    // Attention with dropout computes in fp32, whose blocks are in the same figure.
+    if (spec.dropout.attention > 0 && stage.kind == StageKind::kBlock) continue;
     for (WorkspaceEstimate* estimate : estimates_of(stage)) {
       estimate->constant *= kShare;
       estimate->per_position *= kShare;
     }
-    stage.kept.per_position *= 0.55;
   }
 }
 

@@ -27,7 +27,8 @@ struct Weight {
 
 // Adds to (or overwrites) a weight's gradient.
 void add_gradient(Weight& weight, const at::Tensor& gradient);
-// The same with the product a x b, accumulated by the matrix kernel itself when everything is fp32.
+// The same with the product a x b, accumulated by the matrix kernel itself in fp32, and in bf16
+// where that has a kernel of our own.
 void add_gradient_product(Weight& weight, const at::Tensor& a, const at::Tensor& b);
 
 class Tape {

@@ -97,6 +97,16 @@ class SwitchingAllocator final : public c10::Allocator {
   std::unique_ptr<WorkspaceArena> arena_;
 };
 
+bool has_amx() {
+#if defined(__x86_64__)
+  // CPUID leaf 7, EDX bit 22: AMX-BF16.
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 22 & 1) != 0;
+#else
+  return false;
+#endif
+}
+
 std::atomic<int>& wanted_threads() {
   static std::atomic<int> threads{usable_physical_cores()};
   return threads;
@@ -115,7 +125,7 @@ const char* torch_version() { return TORCH_VERSION; }
 std::string compute_instruction_set() {
   std::string text = at::get_cpu_capability();
 #if defined(__x86_64__)
-  // For oneDNN's matrix products.
+  // For oneDNN's matrix products and our own kernels.
   if (has_bf16_hardware()) text += ", AVX512-BF16";
   if (has_amx()) text += ", AMX";
 #endif
@@ -134,14 +144,21 @@ bool has_bf16_hardware() {
 #endif
 }
 
-bool has_amx() {
+bool has_bf16_dot_products() {
 #if defined(__x86_64__)
-  // CPUID leaf 7, EDX bit 22: AMX-BF16.
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 22 & 1) != 0;
+  static const bool all =
+      __builtin_cpu_supports("avx512f") > 0 && __builtin_cpu_supports("avx512bw") > 0 &&
+      __builtin_cpu_supports("avx512dq") > 0 && __builtin_cpu_supports("avx512vl") > 0 &&
+      __builtin_cpu_supports("avx512bf16") > 0 && __builtin_cpu_supports("fma") > 0;
+  return all;
 #else
   return false;
 #endif
+}
+
+bool uses_bf16_dot_products() {
+  static const bool uses = has_bf16_dot_products() && !has_amx();
+  return uses;
 }
 
 void attach_compute_thread() {

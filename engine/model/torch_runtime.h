@@ -25,8 +25,10 @@ std::string compute_instruction_set();
 
 // Whether the processor multiplies bf16 matrices in hardware (avx512_bf16 or AMX).
 bool has_bf16_hardware();
-// Whether it has AMX's tiles for bf16.
-bool has_amx();
+// Whether it has AVX512-BF16 and the other parts of AVX-512 that our kernels are compiled for.
+bool has_bf16_dot_products();
+// Whether our kernels are used: not beside AMX, which LibTorch's use.
+bool uses_bf16_dot_products();
 
 // While it lives, tensors that the calling thread makes come from `workspace`; outside, and on
 // other threads, from the heap. One at a time per process. Memory is best fit with coalescing,

@@ -77,6 +77,7 @@ class Candidates {
   const model::ModelSpec& model_;
   std::vector<Way> ways_;
   std::vector<Rung> rungs_;
+  std::vector<bool> keeps_;       // per stage: whether its activations can be kept for backward
   std::vector<int> spill_order_;  // pieces whose gradients may go to NVMe
   std::map<std::array<int, 3>, Need> needs_;
 };

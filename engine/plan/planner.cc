@@ -43,7 +43,8 @@ class Search {
       try_way(static_cast<int>(way));
     }
     if (!best) return;
-    keep_activations();
+    // What is asked for comes before what is only faster.
+    if (request_.early_updates != EarlyUpdates::kAlways) keep_activations();
     choose_early_updates();
   }
 
@@ -136,49 +137,55 @@ class Search {
     take_if_it_fits(candidate, std::move(input));
   }
 
-  // Bytes that kept activations of one stage more may take.
-  Bytes left_for_activations(const CompileInput& input) const {
-    const Need need = candidates_.need(input);
+  Bytes left_on_device(const Need& need) const {
     const Budgets& given = request_.budgets;
     if (!need.within(given)) return 0;
     const Bytes device = given.device - need.device, host = given.host - need.host;
     return given.device_in_host ? std::min(device, host) : device;
   }
 
-  // Device memory that is left, or that settings which run less far ahead would leave, keeps
-  // activations of the last stages: what is kept is not computed again.
+  // Most of the last stages whose activations `bytes` hold, in one group of micro-batches.
+  int stages_kept_in(Bytes bytes, const CompileInput& input) const {
+    int most = 0;
+    for (int stage = candidates_.most_kept_stages() - 1; stage >= 0; --stage) {
+      if (!input.can_keep_activations(stage)) continue;
+      const Bytes kept =
+          round_up(input.workspace[stage].kept, kPage) * static_cast<Bytes>(input.settings.group);
+      if (kept > bytes) break;
+      bytes -= kept;
+      most = candidates_.most_kept_stages() - stage;
+    }
+    return most;
+  }
+
+  // Memory that is left, or that running less far ahead leaves, keeps activations of the last
+  // stages: what is kept is not computed again. Until that makes no step faster.
   void keep_activations() {
     if (request_.pins.recompute || best->input.settings.kept_stages > 0) return;
     const CompileInput plain = best->input;
     int before = 0;
     for (const Candidates::Rung& rung : candidates_.rungs()) {
+      // With nothing ahead compute would wait for what it gains.
+      if (rung.prefetch == 0 && plain.settings.prefetch > 0) return;
       CompileInput input = plain;
       CompileSettings& settings = input.settings;
       settings.prefetch = std::min(settings.prefetch, rung.prefetch);
       settings.ring_slots = std::min(settings.ring_slots, rung.ring_slots);
       settings.chunk_elements = std::min(settings.chunk_elements, rung.chunk_elements);
-      Bytes left = left_for_activations(input);
-      settings.kept_stages = 0;
-      for (int stage = candidates_.most_kept_stages() - 1; stage >= 0; --stage) {
-        const Bytes bytes =
-            input.can_keep_activations(stage)
-                ? input.workspace[stage].kept * static_cast<Bytes>(settings.micro_batches)
-                : 0;
-        if (bytes > left) break;
-        left -= bytes;
-        ++settings.kept_stages;
-      }
-      if (settings.kept_stages <= before) continue;
-      before = settings.kept_stages;
       Candidate candidate = *best;
-      if (!take_if_it_fits(candidate, input)) continue;
-      candidate.forecast = forecast(candidate.input, Cycle::kPlain);
-      if (candidate.forecast.step_seconds < best->forecast.step_seconds * 0.995) {
-        reject(best->input, best->forecast);
-        best = std::move(candidate);
-      } else {
-        reject(candidate.input, candidate.forecast);
+      int most = stages_kept_in(left_on_device(candidates_.need(input)), input);
+      for (; most > before; --most) {
+        settings.kept_stages = most;
+        if (take_if_it_fits(candidate, input)) break;
       }
+      if (most <= before) continue;
+      before = most;
+      candidate.forecast = forecast(candidate.input, Cycle::kPlain);
+      const bool faster = candidate.forecast.step_seconds < best->forecast.step_seconds * 0.995;
+      const Candidate& loser = faster ? *best : candidate;
+      reject(loser.input, loser.forecast);
+      if (!faster) return;
+      best = std::move(candidate);
     }
   }
 

@@ -137,8 +137,7 @@ class Machines(ResumeCase):
 
 
 class Ranks(ResumeCase):
-    """The ranks of a machine share one area, which holds every state of every piece whole: each reads and writes ranges of it,
-    whatever the stage. So a commit is the same bytes for any number of them."""
+    """A commit holds every state of every piece whole, whatever the stage: ranks read and write ranges of it."""
 
     def checksum(self, text):
         """32 digits of XXH3-128, as in docs/formats/manifest.md."""
@@ -153,16 +152,16 @@ class Ranks(ResumeCase):
         sections = z.llama_sections(self.workspace, steps=6)
         self.trained(sections, *sets(ON_NVME))
         whole = self.figures(self.folder)
-        for stage in range(4):
-            for then in range(4):
-                with self.subTest(stage=stage, then=then):
-                    config, folder = self.begun(f"stage{stage}-{then}", {**sections, "zero_optimization": {"stage": stage}})
-                    self.goes_on(config, folder, "--steps", "3", *sets(ON_NVME))
-                    config = self.workspace.config(f"then{stage}-{then}", **{**sections, "zero_optimization": {"stage": then}})
-                    self.assertIn("resumed after step 3", self.goes_on(config, folder, *sets(ON_NVME)))
-                    self.assertEqual(self.figures(folder), whole)
+        for stage, then in ((0, 3), (1, 2), (2, 0), (3, 1)):
+            with self.subTest(stage=stage, then=then):
+                config, folder = self.begun(f"stage{stage}", {**sections, "zero_optimization": {"stage": stage}})
+                self.goes_on(config, folder, "--steps", "3", *sets(ON_NVME))
+                config = self.workspace.config(f"then{then}", **{**sections, "zero_optimization": {"stage": then}})
+                self.assertIn("resumed after step 3", self.goes_on(config, folder, *sets(ON_NVME)))
+                self.assertEqual(self.figures(folder), whole)
 
-    def test_what_several_ranks_committed_goes_on(self):
+    def test_a_manifest_of_other_ranks_is_said(self):
+        """Where the number of ranks differs, sums may; the state itself is read all the same."""
         sections = z.llama_sections(self.workspace, steps=6)
         self.trained(sections, *sets(ON_NVME))
         whole = self.figures(self.folder)

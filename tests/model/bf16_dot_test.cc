@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -137,13 +138,13 @@ HeadResults run_head(const HeadShape& shape, Bits& q, Bits& k, Bits& v, Bits& gr
 class Bf16Dot : public testing::Test {
  protected:
   void SetUp() override {
-    if (!has_bf16_hardware()) GTEST_SKIP() << "the processor has no bf16 dot products";
+    if (!has_bf16_dot_products()) GTEST_SKIP() << "the processor has no bf16 dot products";
   }
 };
 
 TEST_F(Bf16Dot, AttentionIsTheFormula) {
   for (const std::int64_t length : {1, 2, 15, 16, 17, 47, 49, 64, 65, 129, 200}) {
-    for (const std::int64_t width : {16, 48, 64, 80, 128}) {
+    for (const std::int64_t width : {16, 48, 64, 80, 256}) {
       for (const std::int64_t window :
            {std::int64_t{1}, std::int64_t{7}, std::int64_t{70}, length}) {
         const HeadShape shape = {length, width, window, 1 / std::sqrt(static_cast<float>(width))};
@@ -168,6 +169,70 @@ TEST_F(Bf16Dot, AttentionIsTheFormula) {
         // Nothing is read that was not written.
         EXPECT_EQ(run_head(shape, q, k, v, gradient, 0xFF), ours);
       }
+    }
+  }
+}
+
+// Heads side by side in one matrix, as models have them: the same as alone.
+TEST_F(Bf16Dot, HeadsMayLieSideBySide) {
+  const HeadShape shape = {70, 32, 20, 0.2f};
+  const std::int64_t size = shape.length * shape.width, stride = 3 * shape.width + 1;
+  Bits parts[4] = {Bits(size), Bits(size), Bits(size), Bits(size)};
+  Bits wide(stride * shape.length);
+  for (int part = 0; part < 4; ++part)
+    draw(parts[part], size, 20 + static_cast<std::uint64_t>(part));
+  const HeadResults alone = run_head(shape, parts[0], parts[1], parts[2], parts[3], 0);
+  for (std::int64_t i = 0; i < shape.length; ++i) {
+    for (std::int64_t d = 0; d < 32; ++d) {
+      for (int part = 0; part < 3; ++part)
+        wide[i * stride + 32 * part + d] = parts[part][i * 32 + d];
+    }
+  }
+  Guarded<std::uint16_t> results(stride * shape.length);
+  Guarded<float> log_sums(2 * shape.length);
+  Guarded<std::byte> scratch(
+      static_cast<std::int64_t>(std::max(forward_scratch(shape), HeadBackward::scratch(shape))));
+  const Bf16Rows q = {wide.data(), stride}, k = {wide.data() + 32, stride},
+                 v = {wide.data() + 64, stride};
+  head_forward(shape, q, k, v, {results.data() + 32, stride}, {log_sums.data() + 1, 2},
+               scratch.data());
+  for (std::int64_t i = 0; i < shape.length; ++i) {
+    ASSERT_EQ(log_sums[2 * i + 1], alone.log_sums[static_cast<std::size_t>(i)]);
+    for (std::int64_t d = 0; d < 32; ++d)
+      ASSERT_EQ(results[i * stride + 32 + d], alone.result[static_cast<std::size_t>(i * 32 + d)]);
+  }
+  HeadBackward backward(shape, k, v, scratch.data());
+  Bits to(stride * shape.length);
+  backward.add({{parts[3].data(), 32},
+                q,
+                {results.data() + 32, stride},
+                {log_sums.data() + 1, 2},
+                {to.data(), stride}});
+  backward.finish({to.data() + 32, stride}, {to.data() + 64, stride});
+  for (std::int64_t i = 0; i < shape.length; ++i) {
+    for (std::int64_t d = 0; d < 32; ++d) {
+      const auto at = static_cast<std::size_t>(i * 32 + d);
+      ASSERT_EQ(to[i * stride + d], alone.to_q[at]);
+      ASSERT_EQ(to[i * stride + 32 + d], alone.to_k[at]);
+      ASSERT_EQ(to[i * stride + 64 + d], alone.to_v[at]);
+    }
+  }
+}
+
+TEST_F(Bf16Dot, NonFiniteValuesShow) {
+  const HeadShape shape = {40, 16, 40, 0.25f};
+  const std::int64_t size = shape.length * shape.width;
+  for (const std::uint16_t bad : {0x7FC0, 0x7F80}) {  // NaN, infinity
+    for (int which = 0; which < 3; ++which) {
+      Bits parts[4] = {Bits(size), Bits(size), Bits(size), Bits(size)};
+      for (int part = 0; part < 4; ++part)
+        draw(parts[part], size, 30 + static_cast<std::uint64_t>(part));
+      parts[which][20 * 16 + 3] = bad;
+      const HeadResults results = run_head(shape, parts[0], parts[1], parts[2], parts[3], 0);
+      const auto finite = [](std::uint16_t bits) { return std::isfinite(from_bf16(bits)); };
+      const auto row = results.result.begin() + 20 * 16;
+      EXPECT_FALSE(std::all_of(row, row + 16, finite)) << which;
+      EXPECT_FALSE(std::all_of(results.to_q.begin(), results.to_q.end(), finite)) << which;
     }
   }
 }
@@ -234,8 +299,9 @@ TEST_F(Bf16Dot, GradientIsSummedInFp32) {
             product.pack_left(part, left.data());
           for (std::int64_t part = 0; part < product.column_parts(); ++part)
             product.pack_right(part, right.data());
-          for (std::int64_t part = 0; part < product.row_parts(); ++part)
-            product.multiply(part, left.data(), right.data());
+          for (std::int64_t part = 0; part < product.row_parts() * product.column_parts(); ++part)
+            product.multiply(part / product.column_parts(), part % product.column_parts(),
+                             left.data(), right.data());
           for (std::int64_t row = 0; row < rows; ++row) {
             for (std::int64_t column = 0; column < columns; ++column) {
               const auto at = static_cast<std::size_t>(row * columns + column);

@@ -140,6 +140,13 @@ TEST(Bf16Kernels, NonFiniteValuesShow) {
 
 TEST(Bf16Kernels, BitsDoNotDependOnThreads) {
   const Bits x = drawn(100001, 5, 2);
+  std::vector<float> sums[2];
+  for (const int threads : {1, 3}) {
+    set_compute_threads(threads);
+    sums[threads / 3].assign(1000, 0);
+    accumulate_columns(sums[threads / 3].data(), x.data(), 1000, 100, 1000, false);
+  }
+  EXPECT_EQ(sums[0], sums[1]);
   Bits one(x.size()), three(x.size());
   set_compute_threads(1);
   gelu_tanh(x.data(), one.data(), static_cast<std::int64_t>(x.size()));

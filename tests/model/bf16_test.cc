@@ -71,5 +71,36 @@ TEST(Bf16, GradientsComeCloseAndWidenedIsCloser) {
   }
 }
 
+// A stage's workspace is measured with one document a row, and with many of equal length: one long
+// and many short ones need no more, however many threads there are.
+TEST(Bf16, DocumentsOfAnyLengthsFitWhatOneNeeds) {
+  const RoundedSource source;
+  std::string text = llama_text("", "64");
+  text.replace(text.find("embeddings\": 64"), 15, "embeddings\": 512");
+  Bytes peaks[2] = {};
+  double losses[2] = {};
+  for (const bool mixed : {false, true}) {
+    std::vector<std::vector<std::int32_t>> row = {random_document(512, 1)};
+    if (mixed) {
+      row = {random_document(505, 1)};
+      for (std::uint64_t i = 0; i < 7; ++i) row.push_back(random_document(1, 2 + i));
+    }
+    for (const int threads : {1, 12}) {
+      TwinOptions options;
+      options.threads = threads;
+      options.compute.bf16_math = Bf16Math::kNative;
+      InMemoryModel twin(load_model(config_of(text), {DType::kBFloat16, {}}), source, options);
+      twin.step(step_of({packed_batch(512, {row})}));
+      peaks[mixed] = twin.backward_peak(2);
+      const double loss = twin.loss_sums()[0];
+      if (threads > 1) {
+        EXPECT_NEAR(loss, losses[mixed], 1e-3 * loss);
+      }
+      losses[mixed] = loss;
+    }
+  }
+  EXPECT_LE(peaks[1], peaks[0] + peaks[0] / 20 + (128 << 10));
+}
+
 }  // namespace
 }  // namespace zinf::model

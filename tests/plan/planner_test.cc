@@ -108,6 +108,7 @@ TEST(Planner, WhatIsLeftKeepsActivations) {
   request.budgets.device_in_host = false;
   request.hardware = {"given", 1e6, 1e15, 1e15, 1e15, 1e15, 1e15, 1e15, {}};  // compute decides
   request.pins.group = request.micro_batches;  // in smaller groups all would fit sooner
+  request.pins.prefetch = 1;
   const Bytes kept = 64 << 10;
   for (int stage = 1; stage + 1 < stages; ++stage) request.workspace[stage].kept = kept;
   PlanRequest pinned = request;
@@ -129,6 +130,21 @@ TEST(Planner, WhatIsLeftKeepsActivations) {
     pinned.budgets.device = request.budgets.device;
     EXPECT_EQ(make_plan(pinned).input.settings.kept_stages, 0);
   }
+  // A group's activations have gone when the next one's come.
+  request.pins.group = pinned.pins.group = 1;
+  pinned.budgets.device = kPlenty;
+  request.budgets.device = make_plan(pinned).device_bytes + 3 * kept;
+  EXPECT_EQ(make_plan(request).input.settings.kept_stages, 3);
+  // Stages below everything that is trained need no backward pass.
+  for (int stage = 0; stage < stages - 3; ++stage) {
+    for (const int piece : request.model.stages[stage].pieces)
+      request.model.pieces[piece].trainable = false;
+  }
+  pinned.model = request.model;
+  request.budgets.device = make_plan(pinned).device_bytes + kept;
+  const Plan plan = make_plan(request);
+  EXPECT_NE(plan::describe(plan.input).find("kept activations: 1 of 2"), std::string::npos)
+      << plan::describe(plan.input);
 }
 
 PlanRequest one_rung(PlanRequest request) {
