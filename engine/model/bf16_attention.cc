@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "engine/model/tape_gradient.h"
 #include "engine/model/torch_runtime.h"
 
 namespace zinf::model {
@@ -13,12 +14,12 @@ namespace {
 
 // The heads of a matrix [positions, heads x width], from a position on.
 Bf16Rows rows_of(const at::Tensor& x, std::int64_t first, std::int64_t head, std::int64_t width) {
-  const auto* bits = reinterpret_cast<const std::uint16_t*>(x.const_data_ptr<c10::BFloat16>());
-  return {bits + first * x.stride(0) + head * width, x.stride(0)};
+  const Bf16Rows rows = bf16_rows(x);
+  return {rows.row(first) + head * width, rows.stride};
 }
 Bf16Results results_of(at::Tensor& x, std::int64_t first, std::int64_t head, std::int64_t width) {
-  const Bf16Rows rows = rows_of(x, first, head, width);
-  return {const_cast<std::uint16_t*>(rows.data), rows.stride};
+  const Bf16Results rows = bf16_rows_to_write(x);
+  return {rows.row(first) + head * width, rows.stride};
 }
 
 at::Tensor with_dense_rows(const at::Tensor& x) { return x.stride(1) == 1 ? x : x.contiguous(); }

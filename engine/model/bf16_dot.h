@@ -63,10 +63,6 @@ struct Right {
   const std::uint32_t* data;
   std::int64_t stride, columns;  // columns: a multiple of 16
 };
-struct Sums {
-  float* data;
-  std::int64_t stride;
-};
 
 // Not inlined: the caller's own values would take registers from the sums.
 template <bool kAdd, int kRows, int kVectors>
@@ -119,7 +115,7 @@ template <bool kAdd, int kRows, int kVectors>
 
 template <bool kAdd, int kVectors>
 void product_panel(Left a, const std::uint32_t* b, std::int64_t b_stride, std::int64_t pairs,
-                   Sums c, float scale) {
+                   FloatResults c, float scale) {
   std::int64_t row = 0;
   for (; row + kTileRows <= a.rows; row += kTileRows) {
     product_tile<kAdd, kTileRows, kVectors>(a.data + row * a.stride, a.stride, b, b_stride, pairs,
@@ -133,10 +129,10 @@ void product_panel(Left a, const std::uint32_t* b, std::int64_t b_stride, std::i
 
 // c = scale a b, or += where kAdd.
 template <bool kAdd>
-void product(Left a, Right b, std::int64_t pairs, Sums c, float scale = 1) {
+void product(Left a, Right b, std::int64_t pairs, FloatResults c, float scale = 1) {
   for (std::int64_t column = 0; column < b.columns; column += kPanel) {
     const std::uint32_t* from = b.data + column;
-    const Sums to = {c.data + column, c.stride};
+    const FloatResults to = {c.data + column, c.stride};
     switch (least(kPanel, b.columns - column) / kLanes) {
       case 4:
         product_panel<kAdd, 4>(a, from, b.stride, pairs, to, scale);

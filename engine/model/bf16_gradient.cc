@@ -9,17 +9,10 @@
 #include "engine/base/error.h"
 #include "engine/base/str.h"
 #include "engine/model/gradient_tiles.h"
+#include "engine/model/tape_gradient.h"
 #include "engine/model/torch_runtime.h"
 
 namespace zinf::model {
-namespace {
-
-const std::uint16_t* bits_of(const at::Tensor& x) {
-  return reinterpret_cast<const std::uint16_t*>(x.const_data_ptr<c10::BFloat16>());
-}
-
-}  // namespace
-
 bool has_bf16_gradient(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == at::kBFloat16 && b.size(1) % 16 == 0 && a.stride(1) == 1 &&
          b.stride(1) == 1 && uses_bf16_dot_products();
@@ -31,11 +24,12 @@ void add_bf16_gradient(at::Tensor sums, const at::Tensor& a, const at::Tensor& b
                  sums.size(1) == b.size(1) && sums.stride(1) == 1,
              str("gradient ", sums.size(0), " x ", sums.size(1), " of ", a.size(0), " x ",
                  a.size(1), " and ", b.size(0), " x ", b.size(1)));
+  const Bf16Rows a_rows = bf16_rows(a), b_rows = bf16_rows(b);
   at::Tensor left, right;
   for (std::int64_t first = 0; first < a.size(0); first += GradientProduct::kPositions) {
     GradientProduct product;
-    product.a = {bits_of(a) + first * a.stride(0), a.stride(0)};
-    product.b = {bits_of(b) + first * b.stride(0), b.stride(0)};
+    product.a = {a_rows.row(first), a_rows.stride};
+    product.b = {b_rows.row(first), b_rows.stride};
     product.positions = std::min(GradientProduct::kPositions, a.size(0) - first);
     product.rows = a.size(1);
     product.columns = b.size(1);

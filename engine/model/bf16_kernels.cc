@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "engine/model/aten.h"
+#include "engine/model/float_convert.h"
 #include "engine/model/vector_math.h"
 
 #ifndef _OPENMP
@@ -135,12 +136,7 @@ ZINF_FOR_EACH_CPU void sum_column_range(float* to, const std::uint16_t* from, st
   for (; i + kLanes <= columns; i += kLanes) sum_columns<1>(to + i, from + i, stride, rows, keep);
   for (; i < columns; ++i) {
     float sum = 0;
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::uint32_t word = std::uint32_t{from[row * stride + i]} << 16;
-      float value;
-      std::memcpy(&value, &word, sizeof value);
-      sum += value;
-    }
+    for (std::int64_t row = 0; row < rows; ++row) sum += from_bf16(from[row * stride + i]);
     to[i] = keep ? to[i] + sum : sum;
   }
 }

@@ -38,7 +38,7 @@ void GradientProduct::multiply(std::int64_t row_part, std::int64_t column_part,
   const Left rows_of_a = {left + first * left_stride(), left_stride(), least(kRows, rows - first)};
   const std::int64_t width = least(kPanel, columns - column);
   const Right panel = {right + column * pairs(), width, width};
-  const Sums to = {sums.row(first) + column, sums.stride};
+  const FloatResults to = {sums.row(first) + column, sums.stride};
   if (keep) {
     product<true>(rows_of_a, panel, pairs(), to, scale);
   } else {

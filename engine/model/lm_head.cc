@@ -103,13 +103,13 @@ void for_rows(at::Tensor logits, Work work) {
   // One row at a time is widened, in the core's own cache.
   const at::Tensor rows = at::empty({at::get_num_threads(), (columns + 15) / 16 * 16}, at::kFloat);
   float* const scratch = rows.mutable_data_ptr<float>();
-  auto* const bits = reinterpret_cast<std::uint16_t*>(logits.mutable_data_ptr<c10::BFloat16>());
+  const Bf16Results bits = bf16_rows_to_write(logits);
   at::parallel_for(0, logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
     float* const values = scratch + at::get_thread_num() * rows.size(1);
     for (std::int64_t i = begin; i < end; ++i) {
-      widen_row(bits + i * stride, values, columns);
+      widen_row(bits.row(i), values, columns);
       work(i, values);
-      if (kChanges) round_row(values, bits + i * stride, columns);
+      if (kChanges) round_row(values, bits.row(i), columns);
     }
   });
 }

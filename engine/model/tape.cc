@@ -36,13 +36,13 @@ void add_gradient(Weight& weight, const at::Tensor& gradient) {
 
 void add_gradient_product(Weight& weight, const at::Tensor& a, const at::Tensor& b) {
   if (!weight.trainable) return;
-  if (has_bf16_gradient(a.t(), b)) {
-    add_bf16_gradient(weight.gradient, a.t(), b, !weight.overwrite);
-    weight.overwrite = false;
-    return;
+  if (a.scalar_type() == at::kFloat) {
+    at::addmm_out(weight.gradient, weight.gradient, a, b, weight.overwrite ? 0 : 1, 1);
+  } else if (const at::Tensor by_position = a.t(); has_bf16_gradient(by_position, b)) {
+    add_bf16_gradient(weight.gradient, by_position, b, !weight.overwrite);
+  } else {
+    return add_gradient(weight, at::mm(a, b));
   }
-  if (a.scalar_type() != at::kFloat) return add_gradient(weight, at::mm(a, b));
-  at::addmm_out(weight.gradient, weight.gradient, a, b, weight.overwrite ? 0 : 1, 1);
   weight.overwrite = false;
 }
 

@@ -1,4 +1,4 @@
-// What the tape's operations share. Private to tape*.cc.
+// What the tape's operations and the kernels beneath them share. Private to this room.
 #pragma once
 
 #include "engine/model/aten.h"
@@ -8,9 +8,21 @@
 
 #include "engine/base/error.h"
 #include "engine/model/bf16_kernels.h"
+#include "engine/model/bf16_rows.h"
 #include "engine/model/tape.h"
 
 namespace zinf::model {
+
+// A bf16 matrix whose rows are dense, as the bits that kernels work on.
+inline Bf16Rows bf16_rows(const at::Tensor& matrix) {
+  ZINF_CHECK(matrix.scalar_type() == at::kBFloat16 && matrix.stride(1) == 1, "dense rows of bf16");
+  return {reinterpret_cast<const std::uint16_t*>(matrix.const_data_ptr<c10::BFloat16>()),
+          matrix.stride(0)};
+}
+inline Bf16Results bf16_rows_to_write(at::Tensor& matrix) {
+  const Bf16Rows rows = bf16_rows(matrix);
+  return {const_cast<std::uint16_t*>(rows.data), rows.stride};
+}
 
 // Contiguous bf16 as the bits that bf16_kernels.h works on.
 inline const std::uint16_t* bf16_bits(const at::Tensor& tensor) {

@@ -10,9 +10,8 @@ void add_bias_gradient(Weight* bias, const at::Tensor& gradient) {
   if (bias == nullptr || !bias->trainable) return;
   if (gradient.scalar_type() != at::kBFloat16 || gradient.stride(1) != 1)
     return add_gradient(*bias, at::sum(gradient, {0}, false, at::kFloat));
-  const auto* bits =
-      reinterpret_cast<const std::uint16_t*>(gradient.const_data_ptr<c10::BFloat16>());
-  accumulate_columns(bias->gradient.mutable_data_ptr<float>(), bits, gradient.stride(0),
+  const Bf16Rows rows = bf16_rows(gradient);
+  accumulate_columns(bias->gradient.mutable_data_ptr<float>(), rows.data, rows.stride,
                      gradient.size(0), gradient.size(1), !bias->overwrite);
   bias->overwrite = false;
 }

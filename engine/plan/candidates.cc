@@ -33,11 +33,11 @@ void unpin_placement(Pins& pins) {
 }
 
 Candidates::Candidates(const PlanRequest& request, const model::ModelSpec& model)
-    : request_(request), model_(model) {
+    : request_(request), model_(model), workspace_(request.workspace) {
   const ModelFacts facts = derive_facts(model);
   for (std::size_t stage = 0; stage < model.stages.size(); ++stage) {
-    keeps_.push_back(model.stages[stage].kind == model::StageKind::kBlock &&
-                     facts.stage_needs_backward[stage] && request.workspace[stage].kept > 0);
+    if (!facts.stage_needs_backward[stage] || model.stages[stage].kind != model::StageKind::kBlock)
+      workspace_[stage].kept = 0;
   }
   for (const std::int64_t slice_rows : slices()) {
     for (const int group : groups()) {
@@ -100,7 +100,8 @@ std::vector<std::int64_t> Candidates::slices() const {
 // All or none; the planner then looks for more where some fit.
 std::vector<int> Candidates::kept_stages() const {
   if (request_.pins.recompute) return {*request_.pins.recompute ? 0 : most_kept_stages()};
-  const bool can_keep = std::find(keeps_.begin(), keeps_.end(), true) != keeps_.end();
+  const bool can_keep = std::any_of(workspace_.begin(), workspace_.end(),
+                                    [](const StageWorkspace& stage) { return stage.kept > 0; });
   return can_keep ? std::vector<int>{most_kept_stages(), 0} : std::vector<int>{0};
 }
 
@@ -131,9 +132,7 @@ CompileInput Candidates::input(const Lean& lean) const {
   input.states = request_.states;
   input.gradient_type = request_.gradient_type;
   input.shape = request_.shape;
-  input.workspace = request_.workspace;
-  for (std::size_t stage = 0; stage < input.workspace.size(); ++stage)
-    if (!keeps_[stage]) input.workspace[stage].kept = 0;
+  input.workspace = workspace_;
   CompileSettings& settings = input.settings;
   settings.micro_batches = request_.micro_batches;
   settings.group = way.group;

@@ -75,9 +75,9 @@ class Candidates {
 
   const PlanRequest& request_;
   const model::ModelSpec& model_;
+  std::vector<StageWorkspace> workspace_;  // nothing kept where no backward pass would read it
   std::vector<Way> ways_;
   std::vector<Rung> rungs_;
-  std::vector<bool> keeps_;       // per stage: whether its activations can be kept for backward
   std::vector<int> spill_order_;  // pieces whose gradients may go to NVMe
   std::map<std::array<int, 3>, Need> needs_;
 };

@@ -249,18 +249,16 @@ TEST_F(Bf16Dot, HeadsThatShareKeysAddUp) {
   auto* scratch = reinterpret_cast<std::byte*>(
       (reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64);
   HeadBackward backward(shape, {k.data(), 32}, {v.data(), 32}, scratch);
-  backward.add({{gradient.data(), 32},
-                {q.data(), 32},
-                {first.result.data(), 32},
-                {first.log_sums.data(), 1},
-                {to_q.data(), 32}});
-  EXPECT_EQ(to_q.values(), first.to_q);
-  backward.add({{gradient.data(), 32},
-                {other.data(), 32},
-                {second.result.data(), 32},
-                {second.log_sums.data(), 1},
-                {to_q.data(), 32}});
-  EXPECT_EQ(to_q.values(), second.to_q);
+  const auto add = [&](Bits& query, const HeadResults& alone) {
+    backward.add({{gradient.data(), 32},
+                  {query.data(), 32},
+                  {alone.result.data(), 32},
+                  {alone.log_sums.data(), 1},
+                  {to_q.data(), 32}});
+    EXPECT_EQ(to_q.values(), alone.to_q);
+  };
+  add(q, first);
+  add(other, second);
   backward.finish({to_k.data(), 32}, {to_v.data(), 32});
   for (std::int64_t i = 0; i < size; ++i) {
     const auto at = static_cast<std::size_t>(i);
